@@ -1,0 +1,1 @@
+"""Tests of auditkit and its trainer."""

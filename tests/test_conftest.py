@@ -1,0 +1,91 @@
+"""The guards of the test suite themselves: no network, and no skipped test in CI."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+LEAVE = "import socket; socket.create_connection(('192.0.2.1', 80), timeout=1)"
+PLUGIN = ("-p", "tests.plugins.required", "-p", "no:cacheprovider")
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "example.invalid", "0.0.0.0"])
+def test_no_connection_leaves_this_machine(host: str) -> None:
+    with pytest.raises(RuntimeError, match="tests may reach 127.0.0.1 only"):
+        socket.create_connection((host, 80), timeout=1)
+
+
+def test_no_datagram_leaves_this_machine() -> None:
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+        pytest.raises(RuntimeError, match="tests may reach 127.0.0.1 only"),
+    ):
+        sender.sendto(b"x", ("192.0.2.1", 9))
+
+
+def test_a_started_python_is_guarded_too() -> None:
+    done = subprocess.run([sys.executable, "-c", LEAVE], capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == 1
+    assert "NetworkBlocked: tests may reach 127.0.0.1 only" in done.stderr
+
+
+def test_this_machine_is_reachable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.create_connection(server.getsockname(), timeout=5) as client:
+            client.sendall(b"x")
+            assert server.accept()[0].recv(1) == b"x"
+
+
+SKIPS = """
+import pytest
+
+def test_skips():
+    pytest.skip("no tool")
+
+@pytest.mark.skipif(True, reason="never here")
+def test_skipped_by_mark():
+    pass
+
+@pytest.mark.optional("the other test covers it")
+def test_may_skip():
+    pytest.skip("no other tool")
+
+def test_runs():
+    pass
+"""
+
+
+def test_a_required_test_that_is_skipped_fails_ci(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    pytester.makeini("[pytest]\nmarkers = optional(reason): x")
+    pytester.makepyfile(SKIPS)
+    result = pytester.runpytest(*PLUGIN)
+    result.assert_outcomes(failed=1, errors=1, skipped=1, passed=1)
+    result.stdout.fnmatch_lines(["*a required test was skipped in CI: *no tool*"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_outside_ci_a_skip_is_a_skip(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    pytester.makeini("[pytest]\nmarkers = optional(reason): x")
+    pytester.makepyfile(SKIPS)
+    pytester.runpytest(*PLUGIN).assert_outcomes(skipped=3, passed=1)
+
+
+def test_a_skipped_module_fails_ci(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    pytester.makepyfile("import pytest\npytest.importorskip('no_such_package_here')\n\ndef test_x():\n    pass\n")
+    result = pytester.runpytest(*PLUGIN)
+    result.stdout.fnmatch_lines(["*a required test was skipped in CI: *no_such_package_here*"])
+    assert result.ret != pytest.ExitCode.OK
+
+
+def test_optional_needs_a_reason(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nmarkers = optional(reason): x")
+    pytester.makepyfile("import pytest\n\n@pytest.mark.optional()\ndef test_x():\n    pass\n")
+    result = pytester.runpytest(*PLUGIN)
+    result.stderr.fnmatch_lines(["*optional needs a reason*"])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
