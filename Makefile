@@ -1,0 +1,43 @@
+# `make` lists the targets. Needs make and Python 3.11 or newer (PYTHON=... chooses one); everything else goes into .venv.
+# Works with GNU make 3.81 (macOS). All paths are relative, so the folder's own name may contain spaces.
+
+RUN ?= sotu-tiny
+STEP ?= 500
+ARGS ?=
+BIN := .venv/bin
+export PYTHON TORCH
+
+.DEFAULT_GOAL := help
+.PHONY: help verify test lint format bench wheel clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+verify: ## verify a step of the bundled run on the CPU (STEP=500 RUN=sotu-tiny)
+	@sh tools/venv.sh verify
+	$(BIN)/auditkit verify --run "$(RUN)" --step $(STEP)
+
+test: ## run all tests; installs the CPU build of torch to compare with (ARGS="-k store")
+	@sh tools/venv.sh torch
+	$(BIN)/python -m pytest -q $(ARGS)
+
+lint: ## ruff, mypy --strict, import contracts, workflow files
+	@sh tools/venv.sh dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	@sh tools/actionlint.sh
+
+format: ## let ruff sort imports and format
+	@sh tools/venv.sh dev
+	$(BIN)/ruff check --select I --fix .
+	$(BIN)/ruff format .
+
+wheel: ## build sdist and wheel into dist/ and check what they contain and bring
+	@sh tools/venv.sh dev
+	$(BIN)/python tools/check_wheel.py
+
+clean: ## remove .venv, caches and builds
+	rm -rf .venv build dist .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find auditkit trainer tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

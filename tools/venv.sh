@@ -1,0 +1,118 @@
+#!/bin/sh
+# Makes or repairs .venv and installs one set of packages; quick when there is nothing to do.
+#
+#   usage: [PYTHON=python3.12] [TORCH=torch==2.13.0] sh tools/venv.sh verify|dev|torch
+#
+#   verify   the verifier alone: no torch, no CUDA, no development tools
+#   dev      the verifier, the trainer, tests and linters
+#   torch    dev, and the CPU build of torch that some tests compare with
+#
+# A finished set leaves a stamp that holds what it depends on (this path, the Python, pyproject.toml): a moved folder, another
+# Python or an edited pyproject.toml installs again, and an interrupted run leaves no stamp.
+set -eu
+cd "$(dirname "$0")/.."
+
+want=${1:?usage: tools/venv.sh verify|dev|torch}
+torch=${TORCH:-torch==2.13.0}
+venv=.venv
+here=$(pwd -P)
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+
+say() { printf '%s\n' "$*" >&2; }
+
+usable() {
+    "$1" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+}
+
+find_python() {
+    if [ -n "${PYTHON:-}" ]; then
+        usable "$PYTHON" && { printf '%s\n' "$PYTHON"; return; }
+        say "error: PYTHON=$PYTHON is not Python 3.11 or newer with the modules venv and ensurepip"
+        return 1
+    fi
+    for python in python3 python3.14 python3.13 python3.12 python3.11 python; do
+        usable "$python" && { printf '%s\n' "$python"; return; }
+    done
+    say "error: no Python 3.11 or newer with the modules venv and ensurepip was found"
+    say "hint: install one (Debian, Ubuntu: python3 and python3-venv; macOS: brew install python), or name it:"
+    say "      make PYTHON=/path/to/python3.12 ..."
+    return 1
+}
+
+healthy() {
+    [ "$(cat $venv/.home 2>/dev/null || printf '%s' "$here")" = "$here" ] &&
+        $venv/bin/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+}
+
+make_venv() {
+    python=$(find_python)
+    [ ! -e $venv ] || say "making .venv again: it was unfinished, moved, or its Python is gone"
+    rm -rf $venv
+    "$python" -m venv $venv
+    printf '%s' "$here" >$venv/.home
+}
+
+fingerprint() {
+    printf '%s\n' "$here" "$1"
+    $venv/bin/python -c 'import sys; print(sys.version)'
+    cksum <pyproject.toml
+}
+
+finished() { [ -f "$venv/.installed-$1" ] && [ "$(fingerprint "$1")" = "$(cat "$venv/.installed-$1")" ]; }
+
+finish() { fingerprint "$1" >"$venv/.installed-$1"; }
+
+install() {
+    say "installing $1 into .venv (only the first time, or after a change)"
+    shift
+    $venv/bin/python -m pip install --quiet "$@"
+}
+
+install_project() {
+    case $1 in
+        verify) install "the verifier" --editable . ;;
+        dev) install "the verifier, the trainer and the development tools" --editable '.[dev]' ;;
+    esac
+}
+
+# An unfinished .venv may hold half a package that pip can neither use nor remove: then start over once.
+ensure_project() {
+    ! finished "$1" || return 0
+    was_unfinished=$unfinished
+    if ! install_project "$1"; then
+        [ "$was_unfinished" = yes ] || { say "error: pip failed (above)"; return 1; }
+        make_venv
+        install_project "$1"
+    fi
+    finish "$1"
+}
+
+# The index's Linux build of torch brings gigabytes of CUDA; the project's own CPU index has a build without.
+ensure_torch() {
+    stamp="torch $torch"
+    ! { finished torch && $venv/bin/python -c 'import torch' >/dev/null 2>&1; } || return 0
+    if ! $venv/bin/python -c 'import torch' >/dev/null 2>&1; then
+        index=
+        [ "$(uname -s)" != Linux ] || index="--retries=1 --extra-index-url=https://download.pytorch.org/whl/cpu"
+        # shellcheck disable=SC2086  # two options, or none
+        if ! install "$stamp" $index "$torch"; then
+            say "warning: $torch could not be installed: the tests that compare with torch cannot run here"
+            case ${CI:-} in '' | 0 | false) return 0 ;; *) return 1 ;; esac
+        fi
+    fi
+    finish torch
+}
+
+unfinished=no
+if ! healthy; then
+    make_venv
+elif [ -f $venv/.home ] && ! ls $venv/.installed-* >/dev/null 2>&1; then
+    unfinished=yes
+fi
+
+case $want in
+    verify) finished dev || ensure_project verify ;;
+    dev) ensure_project dev ;;
+    torch) ensure_project dev && ensure_torch ;;
+    *) say "error: unknown set $want"; exit 2 ;;
+esac
