@@ -39,14 +39,18 @@ find_python() {
     return 1
 }
 
+version_of() { "$1" -c 'import sys; print(sys.version, sys.base_prefix)' 2>/dev/null || true; }
+
+# The .venv that is there can be used: not moved, not half made, its Python not removed, and the one asked for.
 healthy() {
+    [ -z "${PYTHON:-}" ] || [ "$(version_of "$PYTHON")" = "$(version_of $venv/bin/python)" ] || return 1
     [ "$(cat $venv/.home 2>/dev/null || printf '%s' "$here")" = "$here" ] &&
         $venv/bin/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
 }
 
 make_venv() {
     python=$(find_python)
-    [ ! -e $venv ] || say "making .venv again: it was unfinished, moved, or its Python is gone"
+    [ ! -e $venv ] || say "making .venv again: it was unfinished or moved, its Python is gone, or another is asked for"
     rm -rf $venv
     "$python" -m venv $venv
     printf '%s' "$here" >$venv/.home
@@ -65,7 +69,7 @@ finish() { fingerprint "$1" >"$venv/.installed-$1"; }
 install() {
     say "installing $1 into .venv (only the first time, or after a change)"
     shift
-    $venv/bin/python -m pip install --quiet "$@"
+    $venv/bin/python -m pip install --quiet --quiet "$@"
 }
 
 install_project() {
