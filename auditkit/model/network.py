@@ -1,0 +1,181 @@
+"""The decoder, forward and backward by hand (SPEC.md section 15): pre-norm, grouped attention, SwiGLU, residual stream.
+
+Forward hands back its caches, backward takes them: no autograd and no hidden state. Gradients leave as exact int64 sums
+in units 2^-56. Every matrix product is an exact dot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from auditkit.formats.recipe import Recipe
+from auditkit.model.ops import Ops
+from auditkit.model.params import EMBED, FINAL_NORM, HEAD, layer_prefix, parameter_table
+from auditkit.numerics.arrays import F32, I64, IntArray
+from auditkit.numerics.exact_sum import GRADIENT_UNIT
+
+Grads = dict[str, I64]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Parameters and their fixed-point rows in both directions: made once a step, read by all its micro-batches."""
+
+    params: dict[str, F32]
+    rows: dict[str, Any]  # weight (out, in): rows over `in`, for forward
+    rows_t: dict[str, Any]  # transpose (in, out): rows over `out`, for the gradient of the input
+    rope: Any
+
+
+def prepare(params: dict[str, F32], recipe: Recipe, ops: Ops) -> Prepared:
+    """Round every weight matrix to fixed point, by rows and by columns. params: float32 arrays by name."""
+    model, numerics = recipe.model, recipe.numerics
+    head = EMBED if model.tied_head else HEAD
+    bits = {s.name: numerics.head_bits if s.name == head else numerics.body_bits for s in parameter_table(model)}
+    matrices = [s.name for s in parameter_table(model) if s.kind in ("matrix", "residual") or s.name == head]
+    return Prepared(
+        params=params,
+        rows={name: ops.quantise(params[name], bits[name]) for name in matrices},
+        rows_t={name: ops.quantise_t(params[name], bits[name]) for name in matrices},
+        rope=ops.rope_table(model.context_length, model.head_dim, model.rope_theta),
+    )
+
+
+class Network:
+    """One micro-batch through the decoder: B sequences of T tokens, N = B * T rows of C features."""
+
+    def __init__(self, prepared: Prepared, recipe: Recipe, ops: Ops) -> None:
+        self.prepared, self.recipe, self.ops = prepared, recipe, ops
+        self.model, self.bits = recipe.model, recipe.numerics.body_bits
+        self.eps = np.float32(recipe.model.norm_eps)
+        self.grads: Grads = {}
+
+    def gradient(self, inputs: IntArray, targets: IntArray, total_targets: int) -> tuple[Grads, int]:
+        """Exact gradient sums and loss sum (units 2^-32) of inputs and targets (B, T). Raises NonFinite."""
+        params, ops = self.prepared.params, self.ops
+        batch = inputs.shape[0]
+        x = ops.embedding_forward(inputs.reshape(-1), params[EMBED])  # (N, C)
+        caches = []
+        for layer in range(self.model.num_layers):
+            x, cache = self._layer_forward(x, layer_prefix(layer), batch)
+            caches.append(cache)
+        loss_sum, dx = self._head(x, targets.reshape(-1), total_targets)
+        for layer in reversed(range(self.model.num_layers)):
+            dx = self._layer_backward(dx, layer_prefix(layer), caches.pop())
+        self._add(EMBED, ops.embedding_backward(dx, inputs.reshape(-1), self.model.vocab_size))
+        return self.grads, loss_sum
+
+    def _head(self, x: F32, targets: IntArray, total_targets: int) -> tuple[int, F32]:
+        """Final norm, logits, loss, and back to the gradient of x (N, C)."""
+        ops, bits = self.ops, self.recipe.numerics.head_bits
+        weight = EMBED if self.model.tied_head else HEAD
+        y, norm_cache = self._norm(x, FINAL_NORM)
+        logits = ops.dot(ops.quantise(y, bits), self.prepared.rows[weight])  # (N, V)
+        z_loss = np.float32(self.recipe.loss.z_loss)
+        loss_sum, dlogits = ops.cross_entropy(logits, targets, z_loss, total_targets)
+        dy = ops.dot(ops.quantise(dlogits, bits), self.prepared.rows_t[weight])  # (N, C)
+        self._weight_gradient(weight, ops.quantise_t(dlogits, bits), ops.quantise_t(y, bits))
+        return loss_sum, self._norm_backward(dy, FINAL_NORM, norm_cache)
+
+    def _layer_forward(self, x: F32, prefix: str, batch: int) -> tuple[F32, Any]:
+        """x (N, C) -> (N, C): x + attention(norm(x)), then x + mlp(norm(x))."""
+        h, norm1 = self._norm(x, prefix + "input_layernorm.weight")
+        a, attention = self._attention_forward(h, prefix + "self_attn.", batch)
+        x = x + a
+        h2, norm2 = self._norm(x, prefix + "post_attention_layernorm.weight")
+        m, mlp = self._mlp_forward(h2, prefix + "mlp.")
+        return x + m, (norm1, attention, norm2, mlp)
+
+    def _layer_backward(self, dx: F32, prefix: str, cache: Any) -> F32:
+        norm1, attention, norm2, mlp = cache
+        dh2 = self._mlp_backward(dx, prefix + "mlp.", mlp)
+        dx = dx + self._norm_backward(dh2, prefix + "post_attention_layernorm.weight", norm2)
+        dh = self._attention_backward(dx, prefix + "self_attn.", attention)
+        return dx + self._norm_backward(dh, prefix + "input_layernorm.weight", norm1)
+
+    def _attention_forward(self, h: F32, prefix: str, batch: int) -> tuple[F32, Any]:
+        """h (N, C) -> output projection of the attention (N, C)."""
+        ops = self.ops
+        rows = ops.quantise(h, self.bits)
+        q, q_norm = self._heads(rows, prefix + "q", batch, self.model.num_heads)
+        k, k_norm = self._heads(rows, prefix + "k", batch, self.model.num_kv_heads)
+        v = self._split(ops.dot(rows, self.prepared.rows[prefix + "v_proj.weight"]), batch, self.model.num_kv_heads)
+        out, cache = ops.attention_forward(q, k, v, window=self.model.sliding_window, bits=self.bits)
+        merged = self._merge(out)  # (N, H * D)
+        y = ops.dot(ops.quantise(merged, self.bits), self.prepared.rows[prefix + "o_proj.weight"])
+        return y, (h, q_norm, k_norm, cache, merged, batch)
+
+    def _heads(self, rows: Any, prefix: str, batch: int, heads: int) -> tuple[F32, Any]:
+        """Projection, optional QK-norm over each head, rotation: -> (B, heads, T, D)."""
+        x, cache = self.ops.dot(rows, self.prepared.rows[prefix + "_proj.weight"]), None
+        if self.model.qk_norm:
+            flat, cache = self._norm(x.reshape(-1, self.model.head_dim), prefix + "_norm.weight")
+            x = flat.reshape(x.shape)
+        return self.ops.rope_forward(self._split(x, batch, heads), self.prepared.rope), cache
+
+    def _heads_backward(self, dx: F32, prefix: str, cache: Any) -> F32:
+        """(B, heads, T, D) gradient of a rotated head -> gradient of the projection (N, heads * D)."""
+        merged = self._merge(self.ops.rope_backward(dx, self.prepared.rope))
+        if not self.model.qk_norm:
+            return merged
+        flat = self._norm_backward(merged.reshape(-1, self.model.head_dim), prefix + "_norm.weight", cache)
+        return flat.reshape(merged.shape)
+
+    def _attention_backward(self, dy: F32, prefix: str, cache: Any) -> F32:
+        h, q_norm, k_norm, attention, merged, batch = cache
+        dmerged = self._linear_backward(dy, prefix + "o_proj.weight", self.ops.quantise_t(merged, self.bits))
+        dq, dk, dv = self.ops.attention_backward(self._split(dmerged, batch, self.model.num_heads), attention)
+        columns = self.ops.quantise_t(h, self.bits)
+        dh = self._linear_backward(self._heads_backward(dq, prefix + "q", q_norm), prefix + "q_proj.weight", columns)
+        dh += self._linear_backward(self._heads_backward(dk, prefix + "k", k_norm), prefix + "k_proj.weight", columns)
+        dh += self._linear_backward(self._merge(dv), prefix + "v_proj.weight", columns)
+        return dh
+
+    def _mlp_forward(self, h: F32, prefix: str) -> tuple[F32, Any]:
+        ops, rows = self.ops, self.ops.quantise(h, self.bits)
+        gate = ops.dot(rows, self.prepared.rows[prefix + "gate_proj.weight"])  # (N, F)
+        up = ops.dot(rows, self.prepared.rows[prefix + "up_proj.weight"])
+        y, cache = ops.swiglu_forward(gate, up)
+        out = ops.dot(ops.quantise(y, self.bits), self.prepared.rows[prefix + "down_proj.weight"])
+        return out, (h, y, cache)
+
+    def _mlp_backward(self, dout: F32, prefix: str, cache: Any) -> F32:
+        h, y, swiglu = cache
+        dy = self._linear_backward(dout, prefix + "down_proj.weight", self.ops.quantise_t(y, self.bits))
+        dgate, dup = self.ops.swiglu_backward(dy, swiglu)
+        columns = self.ops.quantise_t(h, self.bits)
+        dh = self._linear_backward(dgate, prefix + "gate_proj.weight", columns)
+        dh += self._linear_backward(dup, prefix + "up_proj.weight", columns)
+        return dh
+
+    def _linear_backward(self, dy: F32, weight: str, x_columns: Any) -> F32:
+        """dy (N, O) -> dx (N, I); adds the weight's gradient. x_columns: fixed-point columns of the input (N, I)."""
+        self._weight_gradient(weight, self.ops.quantise_t(dy, self.bits), x_columns)
+        return self.ops.dot(self.ops.quantise(dy, self.bits), self.prepared.rows_t[weight])
+
+    def _weight_gradient(self, weight: str, dy_columns: Any, x_columns: Any) -> None:
+        self._add(weight, self.ops.to_fixed(self.ops.dot(dy_columns, x_columns), GRADIENT_UNIT))
+
+    def _norm(self, x: F32, weight: str) -> tuple[F32, Any]:
+        return self.ops.rms_norm_forward(x, self.prepared.params[weight], self.eps)
+
+    def _norm_backward(self, dy: F32, weight: str, cache: Any) -> F32:
+        dx, dweight = self.ops.rms_norm_backward(dy, self.prepared.params[weight], cache)
+        self._add(weight, dweight)
+        return dx
+
+    def _add(self, name: str, terms: I64) -> None:
+        held = self.grads.get(name)
+        self.grads[name] = terms if held is None else self.ops.add_sums(held, terms)
+
+    def _split(self, x: F32, batch: int, heads: int) -> F32:
+        """(N, heads * D) -> (B, heads, T, D), contiguous."""
+        return np.ascontiguousarray(x.reshape(batch, -1, heads, self.model.head_dim).transpose(0, 2, 1, 3))
+
+    def _merge(self, x: F32) -> F32:
+        """(B, heads, T, D) -> (N, heads * D), contiguous."""
+        batch, heads, tokens, dim = x.shape
+        return np.ascontiguousarray(x.transpose(0, 2, 1, 3)).reshape(batch * tokens, heads * dim)

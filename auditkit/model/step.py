@@ -1,0 +1,157 @@
+"""THE training step (SPEC.md section 15): grads of each micro-batch, their exact sum, the update.
+
+The trainer changes only where `grads` runs and how sums travel; the replayer loops. Sums are integers, so the number of
+threads, ranks or machines cannot change a bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from auditkit.formats.digest import GRADIENT_ROOT, Digest, root
+from auditkit.formats.leaves import MicroBatchLeaf
+from auditkit.formats.recipe import Recipe
+from auditkit.formats.tensors import TensorEntry, encode_entries, tensor_digest
+from auditkit.model.network import Grads, Network, Prepared, prepare
+from auditkit.model.ops import Ops
+from auditkit.model.params import ParamSpec, parameter_table
+from auditkit.model.state import State
+from auditkit.numerics.arrays import F32, I64, IntArray
+from auditkit.numerics.exact_sum import GRADIENT_UNIT
+from auditkit.numerics.nonfinite import NonFinite
+
+__all__ = ["GradSum", "NonFinite", "StepResult", "grads", "micro_batches", "step", "update"]
+
+
+@dataclass(frozen=True)
+class GradSum:
+    """Exact gradient sums (int64, units 2^-56) by parameter name and the exact loss sum (units 2^-32)."""
+
+    grads: Grads
+    loss_sum: int
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What the step's record says besides the states: loss, norm and learning rate in binary32, digests."""
+
+    loss: np.float32
+    norm: np.float32
+    lr: np.float32
+    gradient: Digest
+    leaves: tuple[MicroBatchLeaf, ...]
+
+
+def micro_batches(tokens: IntArray, recipe: Recipe) -> Iterator[IntArray]:
+    """The step's tokens (S, T + 1) cut into micro-batches (s, T + 1) in order; the last may be short."""
+    size = recipe.batch.micro_batch_sequences
+    return (tokens[start : start + size] for start in range(0, tokens.shape[0], size))
+
+
+def grads(prepared: Prepared, tokens: IntArray, total_targets: int, recipe: Recipe, ops: Ops) -> GradSum:
+    """Gradient sums of one micro-batch: tokens (s, T + 1), each window's first T predict its last T. Raises NonFinite."""
+    found, loss_sum = Network(prepared, recipe, ops).gradient(tokens[:, :-1], tokens[:, 1:], total_targets)
+    return GradSum({spec.name: found[spec.name] for spec in parameter_table(recipe.model)}, loss_sum)
+
+
+def leaf(part: GradSum) -> MicroBatchLeaf:
+    """The micro-batch's leaf: its loss sum and the root of its int64 gradient sums."""
+    return MicroBatchLeaf(loss_sum=part.loss_sum, gradient=gradient_root(part.grads, "I64"))
+
+
+def gradient_root(arrays: dict[str, F32] | dict[str, I64], dtype: str) -> Digest:
+    """Root over the entries (name, role grad, dtype, shape, digest) of all gradient tensors in parameter order."""
+    entries = tuple(
+        TensorEntry(name=name, role="grad", dtype=dtype, shape=tuple(array.shape), digest=tensor_digest(array))
+        for name, array in arrays.items()
+    )
+    return root(GRADIENT_ROOT, encode_entries(entries))
+
+
+def update(
+    state: State, total: GradSum, total_targets: int, recipe: Recipe, ops: Ops, *, threads: int = 1
+) -> tuple[State, StepResult]:
+    """Round the sums, clip, take the AdamW step. The result's leaves are empty. Raises NonFinite."""
+    opt = recipe.optimizer
+    with ThreadPoolExecutor(threads) as pool:
+        rounded = dict(
+            zip(total.grads, pool.map(lambda g: ops.from_fixed(g, GRADIENT_UNIT), total.grads.values()), strict=True)
+        )
+        norm = ops.norm_from_squares(list(pool.map(ops.squares, rounded.values())))
+        clip = ops.clip_factor(norm, np.float32(opt.clip_norm))
+        lr = np.float32(ops.learning_rate(recipe.schedule, state.step))
+        scalars = ops.adamw_scalars(
+            lr=lr, beta1=opt.beta1, beta2=opt.beta2, eps=opt.eps, weight_decay=opt.weight_decay, update=state.step + 1
+        )
+
+        def one(spec: ParamSpec) -> tuple[F32, F32, F32]:
+            n = spec.name
+            arrays = (state.params[n], state.adam_m[n], state.adam_v[n], rounded[n])
+            return ops.adamw(*arrays, clip=clip, scalars=scalars, decayed=spec.decayed)
+
+        specs = parameter_table(recipe.model)
+        triples = dict(zip((s.name for s in specs), pool.map(one, specs), strict=True))
+    new = State(state.step + 1, *({n: t[role] for n, t in triples.items()} for role in range(3)))
+    _check_finite(new)
+    loss = ops.mean_loss(total.loss_sum, total_targets)
+    return new, StepResult(loss, norm, lr, gradient_root(rounded, "F32"), ())
+
+
+def step(
+    state: State,
+    tokens: IntArray,
+    recipe: Recipe,
+    ops: Ops,
+    *,
+    threads: int = 1,
+    on_micro_batch: Callable[[int], None] | None = None,
+) -> tuple[State, StepResult]:
+    """Take state N to state N + 1 with batch N.
+
+    tokens           (S, T + 1) integers below the vocabulary size
+    threads          micro-batches computed side by side; cannot change a bit
+    on_micro_batch   called with the number of finished micro-batches, from this thread
+    Raises NonFinite when the step has no result (SPEC.md section 1).
+    """
+    total_targets = tokens.shape[0] * (tokens.shape[1] - 1)
+    prepared = prepare(state.params, recipe, ops)
+    parts = list(micro_batches(tokens, recipe))
+    workers = max(1, min(threads, len(parts)))
+    total, leaves = GradSum({}, 0), []
+    with (
+        threadpool_limits(max(1, threads // workers), user_api="blas"),
+        ThreadPoolExecutor(workers) as pool,
+    ):
+        results = pool.map(lambda part: _part(prepared, part, total_targets, recipe, ops), parts)
+        for done, (part, part_leaf) in enumerate(results, start=1):
+            total = _add(total, part, ops)
+            leaves.append(part_leaf)
+            if on_micro_batch is not None:
+                on_micro_batch(done)
+    new, result = update(state, total, total_targets, recipe, ops, threads=threads)
+    return new, StepResult(result.loss, result.norm, result.lr, result.gradient, tuple(leaves))
+
+
+def _part(
+    prepared: Prepared, tokens: IntArray, total_targets: int, recipe: Recipe, ops: Ops
+) -> tuple[GradSum, MicroBatchLeaf]:
+    part = grads(prepared, tokens, total_targets, recipe, ops)
+    return part, leaf(part)
+
+
+def _add(total: GradSum, part: GradSum, ops: Ops) -> GradSum:
+    if not total.grads:
+        return part
+    summed = {name: ops.add_sums(held, part.grads[name]) for name, held in total.grads.items()}
+    return GradSum(summed, total.loss_sum + part.loss_sum)
+
+
+def _check_finite(state: State) -> None:
+    for name, role, array in state.tensors():
+        if not np.isfinite(array).all():
+            raise NonFinite(f"the update makes {role} of {name} non-finite")

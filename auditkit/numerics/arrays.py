@@ -1,0 +1,27 @@
+"""Array types of the reference and the cache-sized row blocks it works in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+F32: TypeAlias = npt.NDArray[np.float32]
+F64: TypeAlias = npt.NDArray[np.float64]
+I32: TypeAlias = npt.NDArray[np.int32]
+I64: TypeAlias = npt.NDArray[np.int64]
+IntArray: TypeAlias = npt.NDArray[np.integer[Any]]
+
+_BLOCK_ELEMENTS = 32_768  # 128 KiB of binary32: a few such temporaries stay in a core's L2 cache
+
+
+def row_blocks(rows: int, row_size: int) -> Iterator[slice]:
+    """Slices that cut `rows` rows of `row_size` elements into cache-sized blocks.
+
+    Used only around operations that treat every row alone, so the cut cannot change a bit.
+    """
+    size = max(1, _BLOCK_ELEMENTS // max(1, row_size))
+    for start in range(0, rows, size):
+        yield slice(start, min(rows, start + size))

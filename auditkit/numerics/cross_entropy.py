@@ -1,0 +1,51 @@
+"""Cross-entropy with z-loss over the rows of the logits, with its gradient (SPEC.md section 12; z-loss: PaLM, 2022)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from auditkit.numerics.arrays import F32, IntArray, row_blocks
+from auditkit.numerics.attention import softmax_sum
+from auditkit.numerics.exact_sum import LOSS_UNIT, sum_rows, to_fixed
+from auditkit.numerics.exp import exp
+from auditkit.numerics.log import log
+
+
+def cross_entropy(logits: F32, targets: IntArray, z_loss: np.float32, total_targets: int) -> tuple[int, F32]:
+    """Loss and gradient of N rows of logits.
+
+    loss_n = (log Z + (m - x_target)) + z_loss * lse^2, lse = m + log Z, Z = exact sum of exp(x - m).
+    logits         (N, V) float32; overwritten with the gradient
+    targets        (N,) integers below V
+    total_targets  targets of the whole step: the gradient is of the mean over them
+    Returns the exact sum of loss_n as an integer in units 2^-32, and d(mean loss)/d(logits) (N, V) float32. Raises NonFinite.
+    """
+    scale = np.float32(1.0 / float(total_targets))
+    loss_sum = 0
+    for at in row_blocks(*logits.shape):
+        loss = _rows(logits[at], targets[at], z_loss, scale)
+        loss_sum += int(sum_rows(to_fixed(loss, LOSS_UNIT)))
+    return loss_sum, logits
+
+
+def _rows(x: F32, targets: IntArray, z_loss: np.float32, scale: np.float32) -> F32:
+    """Overwrites x (n, V) with its gradient; returns the losses (n,)."""
+    row = np.arange(x.shape[0])
+    target_logit = x[row, targets]
+    largest = x.max(axis=1)
+    x -= largest[:, None]
+    exp(x, out=x)
+    total = softmax_sum(x)  # Z
+    log_total = log(total)
+    lse = largest + log_total
+    loss: F32 = log_total + (largest - target_logit)
+    loss += z_loss * (lse * lse)
+    slope = np.float32(1) + lse * (np.float32(2) * z_loss)  # d loss / d lse
+    x *= (((np.float32(1) / total) * slope) * scale)[:, None]
+    x[row, targets] -= scale
+    return loss
+
+
+def mean_loss(loss_sum: int, total_targets: int) -> np.float32:
+    """loss_sum * 2^-32 / total_targets, correctly rounded to binary64 and then to binary32."""
+    return np.float32(loss_sum / (total_targets << LOSS_UNIT))

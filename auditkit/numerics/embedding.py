@@ -1,0 +1,29 @@
+"""Token embedding: a gather forward, an exact scatter-add backward (SPEC.md section 11)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from auditkit.numerics.arrays import F32, I64, IntArray
+from auditkit.numerics.exact_sum import GRADIENT_UNIT, sum_rows, to_fixed
+
+
+def embedding_forward(tokens: IntArray, table: F32) -> F32:
+    """Row table[token] for each token. tokens (N,) integers below V, table (V, C) float32 -> (N, C)."""
+    return table[tokens]
+
+
+def embedding_backward(dx: F32, tokens: IntArray, vocab_size: int) -> I64:
+    """Exact sum of the rows of dx over the positions of each token: (N, C) float32 -> (V, C) int64 in units 2^-56.
+
+    Integers, so repeated tokens may be added in any order. Raises NonFinite.
+    """
+    grad = np.zeros((vocab_size, dx.shape[1]), np.int64)
+    if tokens.size == 0:
+        return grad
+    order = np.argsort(tokens, kind="stable")
+    ids, starts = np.unique(tokens[order], return_index=True)
+    terms = to_fixed(dx[order], GRADIENT_UNIT)
+    for token, rows in zip(ids, np.split(terms, starts[1:]), strict=True):
+        grad[token] = sum_rows(rows)
+    return grad

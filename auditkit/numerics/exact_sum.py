@@ -1,0 +1,51 @@
+"""Exact sums: terms rounded to fixed point, added as int64 in any order, rounded back once (SPEC.md section 4)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from auditkit.numerics.arrays import F32, I64
+from auditkit.numerics.nonfinite import NonFinite
+
+GRADIENT_UNIT = 56  # gradients: terms below 2^6 in size, resolution 2^-57
+LOSS_UNIT = 32  # loss of one token
+SOFTMAX_UNIT = 30  # e = exp(s - m) <= 1; int32 on a GPU
+
+_LIMIT = float(1 << 62)
+
+
+def to_fixed(x: F32, unit: int) -> I64:
+    """rint(x * 2^unit) as int64, elementwise. Raises NonFinite for inf, NaN and |x| * 2^unit >= 2^62."""
+    scaled = x.astype(np.float64)
+    scaled *= float(1 << unit)  # exact: a power of two
+    if scaled.size and not (scaled.max() < _LIMIT and scaled.min() > -_LIMIT):
+        raise NonFinite(f"a term of an exact sum is not finite or reaches 2^{62 - unit}")
+    return np.rint(scaled, out=scaled).astype(np.int64)
+
+
+def from_fixed(total: I64, unit: int) -> F32:
+    """total * 2^-unit rounded once to binary32."""
+    out = total.astype(np.float32)
+    out *= np.float32(2.0**-unit)  # exact: a power of two, and the result is zero or at least 2^-56
+    return out
+
+
+def sum_rows(terms: I64) -> I64:
+    """Sum (N, ...) int64 over the first axis. Raises NonFinite when the sizes of the terms add up to 2^62 or more."""
+    if terms.size and float(np.abs(terms).max()) * terms.shape[0] >= _LIMIT:
+        _check_sizes(terms)
+    total: I64 = np.add.reduce(terms, axis=0, dtype=np.int64)
+    return total
+
+
+def add_sums(total: I64, terms: I64) -> I64:
+    """total + terms elementwise, both int64 sums. Raises NonFinite when a sum would leave +-2^62."""
+    if total.size and float(np.abs(total).max()) + float(np.abs(terms).max()) >= _LIMIT:
+        raise NonFinite("an exact sum leaves 62 bits")
+    return total + terms
+
+
+def _check_sizes(terms: I64) -> None:
+    sizes = np.add.reduce(np.abs(terms).astype(np.float64), axis=0)
+    if sizes.size and float(sizes.max()) >= _LIMIT:
+        raise NonFinite("an exact sum leaves 62 bits")
