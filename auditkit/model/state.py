@@ -9,7 +9,7 @@ import numpy as np
 
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.state import StateDocument
-from auditkit.formats.tensors import TensorEntry, tensor_digest
+from auditkit.formats.tensors import TensorEntry, sorted_entries
 from auditkit.model.params import init_params, parameter_table
 from auditkit.numerics.arrays import F32
 
@@ -45,10 +45,7 @@ def _zeros(params: dict[str, F32]) -> dict[str, F32]:
 
 def document(state: State, recipe: Recipe) -> StateDocument:
     """The state document; its root() is the state root of the records."""
-    entries = tuple(
-        TensorEntry(name=name, role=role, dtype="F32", shape=tuple(array.shape), digest=tensor_digest(array))
-        for name, role, array in state.tensors()
-    )
+    entries = sorted_entries((TensorEntry.of(name, role, array) for name, role, array in state.tensors()), "state")
     return StateDocument(
         step=state.step,
         sequence=state.step * recipe.batch.sequences,

@@ -6,17 +6,17 @@ threads, ranks or machines cannot change a bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from auditkit.formats.digest import GRADIENT_ROOT, Digest, root
+from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
-from auditkit.formats.tensors import TensorEntry, encode_entries, tensor_digest
+from auditkit.formats.tensors import TensorEntry, gradient_root
 from auditkit.model.network import Grads, Network, Prepared, prepare
 from auditkit.model.ops import Ops
 from auditkit.model.params import ParamSpec, parameter_table
@@ -61,16 +61,12 @@ def grads(prepared: Prepared, tokens: IntArray, total_targets: int, recipe: Reci
 
 def leaf(part: GradSum) -> MicroBatchLeaf:
     """The micro-batch's leaf: its loss sum and the root of its int64 gradient sums."""
-    return MicroBatchLeaf(loss_sum=part.loss_sum, gradient=gradient_root(part.grads, "I64"))
+    return MicroBatchLeaf(part.loss_sum, gradient_digest(part.grads))
 
 
-def gradient_root(arrays: dict[str, F32] | dict[str, I64], dtype: str) -> Digest:
-    """Root over the entries (name, role grad, dtype, shape, digest) of all gradient tensors in parameter order."""
-    entries = tuple(
-        TensorEntry(name=name, role="grad", dtype=dtype, shape=tuple(array.shape), digest=tensor_digest(array))
-        for name, array in arrays.items()
-    )
-    return root(GRADIENT_ROOT, encode_entries(entries))
+def gradient_digest(arrays: Mapping[str, F32] | Mapping[str, I64]) -> Digest:
+    """Root of gradient tensors by name: int64 sums for a micro-batch, binary32 for the whole step."""
+    return gradient_root(TensorEntry.of(name, "grad", array) for name, array in arrays.items())
 
 
 def update(
@@ -99,7 +95,7 @@ def update(
     new = State(state.step + 1, *({n: t[role] for n, t in triples.items()} for role in range(3)))
     _check_finite(new)
     loss = ops.mean_loss(total.loss_sum, total_targets)
-    return new, StepResult(loss, norm, lr, gradient_root(rounded, "F32"), ())
+    return new, StepResult(loss, norm, lr, gradient_digest(rounded), ())
 
 
 def step(
