@@ -1,0 +1,79 @@
+"""BLAKE3 digests: plain for contents (what `b3sum` prints), under a derive-key context for the roots of documents."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from auditkit.errors import BadArtifact
+
+Digest = str  # 64 lower-case hexadecimal digits; raw 32 bytes appear only inside the binary files and in merkle.py
+BytesLike = bytes | bytearray | memoryview | NDArray[Any]
+
+STATE_ROOT = "auditkit state root v1"
+GRADIENT_ROOT = "auditkit gradient root v1"
+BATCH_ROOT = "auditkit batch root v1"
+RUN_ID = "auditkit run id v1"
+RECIPE_ROOT = "auditkit recipe root v1"
+
+ZERO_DIGEST: Digest = "0" * 64
+
+# Below this many bytes one thread is as fast, and no thread pool is started (a pool does not survive a fork).
+THREADS_FROM_BYTES = 1 << 20
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def check_digest(text: object, what: str) -> Digest:
+    """`text` itself when it is a digest; BadArtifact naming `what` otherwise (upper case is refused, not folded)."""
+    if not isinstance(text, str) or _DIGEST.fullmatch(text) is None:
+        raise BadArtifact(f"{what}: not a digest (64 lower-case hexadecimal digits)")
+    return text
+
+
+def content_digest(data: BytesLike) -> Digest:
+    """Plain BLAKE3 of the bytes, as `b3sum` prints it; an array counts as its C-order bytes as they lie in memory."""
+    return _hash(data, None)
+
+
+def root(context: str, data: BytesLike) -> Digest:
+    """BLAKE3 of the bytes in derive-key mode under `context` (one of the constants above): 32 bytes as hex."""
+    return _hash(data, context)
+
+
+class Hasher:
+    """Streaming plain BLAKE3; neither the cut into updates nor the number of threads changes the digest."""
+
+    def __init__(self) -> None:
+        self._blake3 = blake3(max_threads=blake3.AUTO)
+        self.size = 0  # bytes so far
+
+    def update(self, data: BytesLike) -> None:
+        """Append bytes; updates of 128 KiB and more keep all threads busy."""
+        flat = flat_bytes(data)
+        self.size += len(flat)
+        self._blake3.update(flat)
+
+    def hexdigest(self) -> Digest:
+        """The digest of all bytes so far; more may follow."""
+        return self._blake3.hexdigest()
+
+
+def flat_bytes(data: BytesLike) -> bytes | bytearray | memoryview:
+    """The bytes of `data` as a one-dimensional buffer, without a copy where the storage is contiguous."""
+    if isinstance(data, (bytes, bytearray)):
+        return data
+    array = np.ascontiguousarray(data).reshape(-1)  # strided and Fortran-order views become C order here
+    return array.view(np.uint8).data
+
+
+def _hash(data: BytesLike, context: str | None) -> Digest:
+    flat = flat_bytes(data)
+    threads = blake3.AUTO if len(flat) >= THREADS_FROM_BYTES else 1
+    if context is None:
+        return blake3(flat, max_threads=threads).hexdigest()
+    return blake3(flat, derive_key_context=context, max_threads=threads).hexdigest()

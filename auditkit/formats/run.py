@@ -1,0 +1,319 @@
+"""The run manifest `run.json`: the recipe, the data, the log, and where everything lies. Its run id names the run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from auditkit.errors import BadArtifact
+from auditkit.formats import canonical, leaves, record, stream
+from auditkit.formats.canonical import shown
+from auditkit.formats.digest import RUN_ID, Digest, check_digest, content_digest, root
+from auditkit.formats.fields import Fields
+from auditkit.formats.limits import LIMITS
+from auditkit.formats.paths import check_distinct, check_path, check_segment
+from auditkit.formats.recipe import Recipe
+from auditkit.formats.schema import Int
+
+FORMAT = "auditkit/run/v1"
+RECORDS, LEAVES, STREAM, STREAM_INDEX = "records.bin", "leaves.bin", "stream.bin", "stream.idx"
+STATE_DOCUMENT, STATE_INDEX = "state.json", "index.json"
+
+# Scheme, host (name, IPv4 or bracketed IPv6), port, path. No user, query or fragment: paths are appended to it.
+_MIRROR = re.compile(
+    r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~%!$&'()*+,;=:@/-]*)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One published file: path relative to the run, size in bytes, plain BLAKE3."""
+
+    path: str
+    size: int
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The corpus: index file and its digest, text file, licence and title."""
+
+    digest: Digest
+    license: str
+    path: str
+    text: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenizer:
+    """The tokenizer file and its digest."""
+
+    digest: Digest
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataSpec:
+    """What the stream is made of: `windows` windows of context_length+1 tokens, shuffled by `seed` in each epoch."""
+
+    context_length: int
+    corpus: Corpus
+    dtype: str
+    end_of_text: int
+    kind: str
+    seed: int
+    tokenizer: Tokenizer
+    windows: int
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> Self:
+        """The data section of a JSON object; BadArtifact naming the field."""
+        corpus, tokenizer = fields.fields("corpus"), fields.fields("tokenizer")
+        data = cls(
+            context_length=fields.integer("context_length", 1, 1 << 20, "tokens"),
+            corpus=Corpus(
+                digest=corpus.digest("digest"),
+                license=corpus.text("license"),
+                path=corpus.path("path"),
+                text=corpus.path("text"),
+                title=corpus.text("title"),
+            ),
+            dtype=fields.choice("dtype", *stream.TOKEN_DTYPES),
+            end_of_text=fields.integer("end_of_text", 0, (1 << 20) - 1),
+            kind=fields.choice("kind", "frames"),
+            seed=fields.integer("seed"),
+            tokenizer=Tokenizer(digest=tokenizer.digest("digest"), path=tokenizer.path("path")),
+            windows=fields.integer("windows", 1, 1 << 40),
+        )
+        for part in (corpus, tokenizer, fields):
+            part.done()
+        return data
+
+    def to_value(self) -> dict[str, canonical.Value]:
+        """The JSON object."""
+        corpus = self.corpus
+        return {
+            "context_length": self.context_length,
+            "corpus": {
+                "digest": corpus.digest,
+                "license": corpus.license,
+                "path": corpus.path,
+                "text": corpus.text,
+                "title": corpus.title,
+            },
+            "dtype": self.dtype,
+            "end_of_text": self.end_of_text,
+            "kind": self.kind,
+            "seed": self.seed,
+            "tokenizer": {"digest": self.tokenizer.digest, "path": self.tokenizer.path},
+            "windows": self.windows,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Number of records and the RFC 6962 root over them, as hex."""
+
+    size: int
+    root: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedState:
+    """A state whose tensors are published: after `step` steps, in the folder `path`, with state root `root`."""
+
+    step: int
+    path: str
+    root: Digest
+
+
+def run_id(name: str, recipe: Recipe, data: DataSpec) -> Digest:
+    """The run id: BLAKE3, under RUN_ID, of canonical {data, name, recipe}; known before the first step is trained."""
+    value = {"data": data.to_value(), "name": name, "recipe": recipe.to_value()}
+    return root(RUN_ID, canonical.dumps(value, what="run"))
+
+
+@dataclass(frozen=True, slots=True)
+class RunManifest:
+    """Everything about a run; checked as a whole when it is made.
+
+    `artifacts` are sorted by path and list every file but run.json and the shards, which a state's index lists;
+    `states` are sorted by step and begin with step 0; `mirrors` are base URLs in order of preference.
+    """
+
+    name: str
+    recipe: Recipe
+    data: DataSpec
+    log: Log
+    artifacts: tuple[Artifact, ...]
+    states: tuple[PublishedState, ...]
+    mirrors: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        check_segment(self.name, "run.name")
+        check_data(self.data, self.recipe)
+        _check_log(self.log, self.recipe)
+        _check_states(self.states, self.log)
+        _check_mirrors(self.mirrors)
+        _check_artifacts(self)
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """The manifest of canonical JSON; BadArtifact naming the field."""
+        fields = Fields(canonical.loads(data, what="run", limit=LIMITS.manifest_bytes), "run")
+        fields.choice("format", FORMAT)
+        log = fields.fields("log")
+        manifest = cls(
+            name=fields.text("name"),
+            recipe=Recipe.from_value(fields.raw("recipe"), "run.recipe"),
+            data=DataSpec.from_fields(fields.fields("data")),
+            log=Log(log.integer("size", 1, LIMITS.steps, "records"), log.digest("root")),
+            artifacts=tuple(map(_artifact, fields.rows("artifacts", 1, LIMITS.artifacts))),
+            states=tuple(map(_state, fields.rows("states", 1, LIMITS.states))),
+            mirrors=tuple(fields.items("mirrors", 0, LIMITS.mirrors)),
+        )
+        log.done()
+        fields.done()
+        return manifest
+
+    def encode(self) -> bytes:
+        """Canonical JSON."""
+        value = {
+            "artifacts": [{"digest": a.digest, "path": a.path, "size": a.size} for a in self.artifacts],
+            "data": self.data.to_value(),
+            "format": FORMAT,
+            "log": {"root": self.log.root, "size": self.log.size},
+            "mirrors": list(self.mirrors),
+            "name": self.name,
+            "recipe": self.recipe.to_value(),
+            "states": [{"path": s.path, "root": s.root, "step": s.step} for s in self.states],
+        }
+        return canonical.dumps(value, what="run")
+
+    def run_id(self) -> Digest:
+        """The run id, which every record carries."""
+        return run_id(self.name, self.recipe, self.data)
+
+    def digest(self) -> Digest:
+        """Plain BLAKE3 of the file."""
+        return content_digest(self.encode())
+
+    def artifact(self, path: str) -> Artifact:
+        """The artifact of that path; BadArtifact when the manifest lists none."""
+        for artifact in self.artifacts:
+            if artifact.path == path:
+                return artifact
+        raise BadArtifact(f"run.artifacts: {shown(path)} is not listed")
+
+    def state(self, step: int) -> PublishedState | None:
+        """The published state after `step` steps, if there is one."""
+        return next((state for state in self.states if state.step == step), None)
+
+
+def state_path(step: int) -> str:
+    """The folder of a published state: "states/" and the step in 8 digits."""
+    return f"states/{step:08d}"
+
+
+def check_data(data: DataSpec, recipe: Recipe) -> None:
+    """Data and recipe must fit each other: context length, token dtype, end-of-text id."""
+    model = recipe.model
+    if data.context_length != model.context_length:
+        raise BadArtifact(f"run.data.context_length: {data.context_length}, but the recipe says {model.context_length}")
+    if data.dtype != stream.dtype_for(model.vocab_size):
+        raise BadArtifact(
+            f"run.data.dtype: {data.dtype}, but a vocabulary of {model.vocab_size}"
+            f" is stored as {stream.dtype_for(model.vocab_size)}"
+        )
+    if data.end_of_text >= model.vocab_size:
+        raise BadArtifact(f"run.data.end_of_text: {data.end_of_text} is outside a vocabulary of {model.vocab_size}")
+
+
+def _artifact(fields: Fields) -> Artifact:
+    size = fields.integer("size", 0, LIMITS.file_bytes, "bytes")
+    artifact = Artifact(path=fields.path("path"), size=size, digest=fields.digest("digest"))
+    fields.done()
+    return artifact
+
+
+def _state(fields: Fields) -> PublishedState:
+    step = fields.integer("step", 0, LIMITS.steps, "steps")
+    state = PublishedState(step=step, path=fields.path("path"), root=fields.digest("root"))
+    fields.done()
+    return state
+
+
+def _check_log(log: Log, recipe: Recipe) -> None:
+    Int(1, recipe.schedule.total_steps, "records").check(log.size, "run.log.size")
+    check_digest(log.root, "run.log.root")
+
+
+def _check_states(states: tuple[PublishedState, ...], log: Log) -> None:
+    if not states or states[0].step != 0:
+        raise BadArtifact("run.states: the first state is not that of step 0")
+    before = -1
+    for state in states:
+        if state.step <= before:
+            raise BadArtifact(f"run.states: step {state.step} is repeated or out of order")
+        if state.step > log.size:
+            raise BadArtifact(f"run.states: step {state.step} is beyond a log of {log.size} records")
+        if state.path != state_path(state.step):
+            raise BadArtifact(
+                f"run.states: path {shown(state.path)} of step {state.step} is not {state_path(state.step)}"
+            )
+        check_digest(state.root, f"run.states: root of step {state.step}")
+        before = state.step
+
+
+def _check_mirrors(mirrors: tuple[str, ...]) -> None:
+    seen: set[str] = set()
+    for mirror in mirrors:
+        if type(mirror) is not str or len(mirror) > LIMITS.url_characters or _MIRROR.fullmatch(mirror) is None:
+            found = shown(mirror) if type(mirror) is str else type(mirror).__name__
+            raise BadArtifact(f"run.mirrors: {found} is not an http(s) address without user, query and fragment")
+        if mirror in seen:
+            raise BadArtifact(f"run.mirrors: {shown(mirror)} is listed twice")
+        seen.add(mirror)
+
+
+def _check_artifacts(run: RunManifest) -> None:
+    paths = [check_path(artifact.path, "run.artifacts: path") for artifact in run.artifacts]
+    if paths != sorted(paths):
+        raise BadArtifact("run.artifacts: not sorted by path")
+    check_distinct([*paths, "run.json"], "run.artifacts")
+    for artifact in run.artifacts:
+        what = f"run.artifacts: {shown(artifact.path)}"
+        Int(0, LIMITS.file_bytes, "bytes").check(artifact.size, f"{what}: size")
+        check_digest(artifact.digest, f"{what}: digest")
+    _check_required(run, {artifact.path: artifact for artifact in run.artifacts})
+
+
+def _check_required(run: RunManifest, listed: dict[str, Artifact]) -> None:
+    needed = [
+        RECORDS,
+        LEAVES,
+        STREAM,
+        STREAM_INDEX,
+        run.data.corpus.path,
+        run.data.corpus.text,
+        run.data.tokenizer.path,
+    ]
+    for state in run.states:
+        needed += [f"{state.path}/{STATE_DOCUMENT}", f"{state.path}/{STATE_INDEX}"]
+    for path in needed:
+        if path not in listed:
+            raise BadArtifact(f"run.artifacts: {shown(path)} is missing")
+    for part in (run.data.corpus, run.data.tokenizer):
+        if listed[part.path].digest != part.digest:
+            raise BadArtifact(f"run.artifacts: digest of {shown(part.path)} differs from the one in run.data")
+    sizes = {
+        RECORDS: len(record.MAGIC) + run.log.size * record.ROW_BYTES,
+        LEAVES: len(leaves.MAGIC) + run.log.size * run.recipe.batch.micro_batches * leaves.LEAF_BYTES,
+    }
+    for path, size in sizes.items():
+        if listed[path].size != size:
+            raise BadArtifact(f"run.artifacts: {path} has {listed[path].size} bytes, {run.log.size} steps need {size}")
+    if listed[STREAM_INDEX].size < len(stream.MAGIC) + run.log.size * stream.ROW_BYTES:
+        raise BadArtifact(f"run.artifacts: {STREAM_INDEX} is too short for {run.log.size} steps")
