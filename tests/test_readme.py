@@ -1,0 +1,51 @@
+"""The README says what the program says: help texts, exit codes, files."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from auditkit.verdict import Verdict
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+HELP = re.findall(r"<!-- help: auditkit ?(.*?) -->\n```text\n(.*?)```", README, flags=re.DOTALL)
+WIDTH = 100  # columns of the README's help blocks
+
+
+def shown(arguments: str) -> str:
+    """The help that the program prints, without colour, at the README's width."""
+    code = f"import sys; from auditkit.cli.main import main; main({arguments.split()!r})"
+    env = os.environ | {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
+    env.pop("FORCE_COLOR", None)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, env=env, cwd=ROOT, encoding="utf-8", check=True
+    )
+    return "".join(line.rstrip() + "\n" for line in done.stdout.splitlines())
+
+
+def test_help_blocks_were_found() -> None:
+    assert [arguments for arguments, _ in HELP] == ["--help", "verify --help"]
+
+
+@pytest.mark.parametrize(("arguments", "block"), HELP, ids=[arguments for arguments, _ in HELP])
+def test_help_is_what_the_program_prints(arguments: str, block: str) -> None:
+    assert block.strip() == shown(arguments).strip(), f"put the output of `auditkit {arguments}` into README.md"
+
+
+def test_exit_codes_are_all_explained() -> None:
+    rows = dict(re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", README, flags=re.MULTILINE))
+    assert rows == {str(v.code): v.name for v in Verdict if v not in (Verdict.INTERNAL, Verdict.INTERRUPTED)}
+    assert f"| {Verdict.INTERNAL.code}, {Verdict.INTERRUPTED.code}, " in README
+
+
+@pytest.mark.parametrize("document", sorted(path.name for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]))
+def test_links_lead_to_files(document: str) -> None:
+    path = ROOT / document if (ROOT / document).exists() else ROOT / "docs" / document
+    links = re.findall(r"\]\((?!https?://|#)([^)#\s]+)", path.read_text(encoding="utf-8"))
+    assert not [link for link in links if not (path.parent / link).exists()]
