@@ -8,7 +8,7 @@ BIN := .venv/bin
 export PYTHON TORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test lint format bench wheel clean
+.PHONY: help verify test lint format wheel oldest clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,10 @@ format: ## let ruff sort imports and format
 wheel: ## build sdist and wheel into dist/ and check what they contain and bring
 	@sh tools/venv.sh dev
 	$(BIN)/python tools/check_wheel.py
+
+oldest: ## verify a step with the oldest allowed versions of numpy and all others
+	@sh tools/venv.sh dev
+	$(BIN)/python tools/check_oldest.py
 
 clean: ## remove .venv, caches and builds
 	rm -rf .venv build dist .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
