@@ -1,0 +1,146 @@
+"""The command line: parse, call, tell. Results go to stdout, the story to stderr; exit codes are those of auditkit."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from auditkit.errors import AuditkitError
+from auditkit.verdict import Verdict
+from trainer.disk import explain
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0, a verdict's code, 70 for an internal error, 130 when interrupted."""
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.call(arguments)
+        return code
+    except AuditkitError as error:
+        return _tell(error)
+    except OSError as error:
+        return _tell(explain(error))
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return Verdict.INTERRUPTED.code
+    except MemoryError:
+        print("error: out of memory", file=sys.stderr)
+        return Verdict.UNSUPPORTED.code
+    except Exception:  # noqa: BLE001 - a bug of ours: Python's own exit code 1 is never used, so say it under 70
+        traceback.print_exc()
+        print("error: internal error, please report the lines above", file=sys.stderr)
+        return Verdict.INTERNAL.code
+
+
+def _tell(error: AuditkitError) -> int:
+    print(f"error: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {error.hint}", file=sys.stderr)
+    return error.verdict.code
+
+
+def _prepare(arguments: argparse.Namespace) -> int:
+    from trainer.prepare import DataOptions, prepare
+
+    options = DataOptions(
+        vocab_size=arguments.vocab_size,
+        context_length=arguments.context_length,
+        seed=arguments.seed,
+        title=arguments.title,
+        license=arguments.license,
+    )
+    print(prepare(arguments.text_dir, arguments.work, options))
+    return Verdict.MATCH.code
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from trainer.run import RunOptions, start
+
+    options = RunOptions(arguments.steps, arguments.state_every, arguments.keep_states, arguments.threads)
+    return start(arguments.recipe, arguments.work, options)
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    from trainer.run import resume
+
+    return resume(arguments.work, steps=arguments.steps, threads=arguments.threads)
+
+
+def _publish(arguments: argparse.Namespace) -> int:
+    from trainer.publish import publish
+
+    print(
+        publish(arguments.work, arguments.out, name=arguments.name, mirrors=arguments.mirror, partial=arguments.partial)
+    )
+    return Verdict.MATCH.code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m trainer", description="train a model and publish the run")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_prepare(commands.add_parser("prepare", help="tokenizer and token stream from a folder of text"))
+    _add_run(commands.add_parser("run", help="train by a recipe, from step 0"))
+    _add_resume(commands.add_parser("resume", help="go on from the last complete state, to the same bits"))
+    _add_publish(commands.add_parser("publish", help="write the run folder that others verify"))
+    return parser
+
+
+def _add_prepare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("text_dir", metavar="TEXT_DIR", type=Path, help="folder of UTF-8 *.txt files")
+    parser.add_argument("work", metavar="WORK", type=Path, help="work folder to make")
+    parser.add_argument("--vocab-size", type=_positive, required=True, help="ids of the tokenizer, 257 or more")
+    parser.add_argument("--context-length", type=_positive, required=True, help="tokens a sequence")
+    parser.add_argument("--seed", type=_natural, default=0, help="seed of the order of the windows (default 0)")
+    parser.add_argument("--title", required=True, help="what the text is, for people")
+    parser.add_argument("--license", required=True, help="SPDX expression of the text's licence, e.g. CC0-1.0")
+    parser.set_defaults(call=_prepare)
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recipe", metavar="RECIPE", type=Path, help="recipe file (TOML)")
+    parser.add_argument("work", metavar="WORK", type=Path, help="prepared work folder")
+    parser.add_argument("--steps", type=_positive, help="stop after this many steps (default: the recipe's total)")
+    parser.add_argument("--state-every", type=_positive, default=100, metavar="K", help="keep every K-th (default 100)")
+    parser.add_argument("--keep-states", type=_steps, default=(), metavar="A,B,..", help="further states to keep")
+    _add_threads(parser)
+    parser.set_defaults(call=_run)
+
+
+def _add_resume(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("work", metavar="WORK", type=Path, help="work folder of a run that was begun")
+    parser.add_argument("--steps", type=_positive, help="a new number of steps in all, at most the recipe's total")
+    _add_threads(parser)
+    parser.set_defaults(call=_resume)
+
+
+def _add_publish(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("work", metavar="WORK", type=Path, help="work folder of a finished run")
+    parser.add_argument("out", metavar="OUT", type=Path, help="run folder to make; it must not exist")
+    parser.add_argument("--name", required=True, help="name of the run")
+    parser.add_argument("--mirror", action="append", default=[], metavar="URL", help="where files will lie; repeatable")
+    parser.add_argument("--partial", action="store_true", help="an unfinished run, up to its last state")
+    parser.set_defaults(call=_publish)
+
+
+def _add_threads(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", type=_positive, default=os.cpu_count() or 1, help="CPU threads (changes no bit)")
+
+
+def _natural(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"not a whole number: {text!r}")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if _natural(text) == 0:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return int(text)
+
+
+def _steps(text: str) -> tuple[int, ...]:
+    return tuple(sorted({_natural(part.strip()) for part in text.split(",")}))

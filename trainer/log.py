@@ -1,0 +1,128 @@
+"""What a run appends at every step: records, micro-batch leaves, token frames with their index, and metrics.
+
+Steps are appended without waiting for the disk. Only before a state is completed are all files flushed: a complete
+state at step S means that S whole steps are there, and what follows them, torn or not, is cut off by going on from S.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from numpy.typing import NDArray
+
+from auditkit.errors import BadArtifact
+from auditkit.formats import leaves, record, stream
+from auditkit.formats.leaves import MicroBatchLeaf
+from auditkit.formats.record import RecordFile, RecordRow
+from auditkit.formats.run import LEAVES, RECORDS, STREAM, STREAM_INDEX
+from auditkit.formats.stream import StreamIndex
+from trainer.disk import read_bytes, sync_file, sync_folder
+
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Bytes of each file that `steps` steps fill."""
+
+    files: dict[str, int]
+
+    @classmethod
+    def at(cls, folder: Path, step: int, micro_batches: int) -> Lengths:
+        """The lengths after `step` steps; raises `BadArtifact` if a file is too short for that."""
+        index_end = len(stream.MAGIC) + step * stream.ROW_BYTES
+        index = StreamIndex.parse(read_bytes(folder / STREAM_INDEX)[:index_end])
+        lengths = {
+            RECORDS: len(record.MAGIC) + step * record.ROW_BYTES,
+            LEAVES: len(leaves.MAGIC) + step * micro_batches * leaves.LEAF_BYTES,
+            STREAM_INDEX: index_end,
+            STREAM: index.total_length,
+            METRICS: _end_of_line(read_bytes(folder / METRICS), step),
+        }
+        for name, length in lengths.items():
+            size = (folder / name).stat().st_size
+            if size < length:
+                raise BadArtifact(f"{folder / name}: {size} bytes, but {step} steps fill {length}")
+        return cls(lengths)
+
+
+def _end_of_line(data: bytes, lines: int) -> int:
+    end = 0
+    for _ in range(lines):
+        end = data.find(b"\n", end) + 1
+        if end == 0:
+            return len(data) + 1  # longer than the file: the caller says that it is too short
+    return end
+
+
+def read_rows(folder: Path, steps: int) -> tuple[RecordRow, ...]:
+    """The record rows of the first `steps` steps; raises `BadArtifact` or `Unavailable`."""
+    data = read_bytes(folder / RECORDS)[: len(record.MAGIC) + steps * record.ROW_BYTES]
+    rows = RecordFile.parse(data).rows
+    if len(rows) != steps:
+        raise BadArtifact(f"{folder / RECORDS}: {len(rows)} whole records, {steps} are needed")
+    return rows
+
+
+class RunLog:
+    """The appended files of a run, open for writing; a context manager that closes them."""
+
+    def __init__(self, folder: Path, files: dict[str, BinaryIO], offset: int) -> None:
+        self._folder = folder
+        self._files = files
+        self._offset = offset  # bytes of stream.bin so far
+
+    @classmethod
+    def create(cls, folder: Path) -> RunLog:
+        """Begin empty files, whatever was there."""
+        heads = {RECORDS: record.MAGIC, LEAVES: leaves.MAGIC, STREAM_INDEX: stream.MAGIC, STREAM: b"", METRICS: b""}
+        files: dict[str, BinaryIO] = {}
+        for name, head in heads.items():
+            files[name] = (folder / name).open("wb")
+            files[name].write(head)
+        return cls(folder, files, 0)
+
+    @classmethod
+    def reopen(cls, folder: Path, step: int, micro_batches: int) -> RunLog:
+        """Cut all files to `step` steps and go on from there; raises `BadArtifact` if one is too short."""
+        lengths = Lengths.at(folder, step, micro_batches).files
+        files: dict[str, BinaryIO] = {}
+        for name, length in lengths.items():
+            files[name] = (folder / name).open("r+b")
+            files[name].truncate(length)
+            files[name].seek(length)
+        return cls(folder, files, lengths[STREAM])
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def append(
+        self, row: RecordRow, parts: tuple[MicroBatchLeaf, ...], tokens: NDArray[Any], metrics: dict[str, Any]
+    ) -> None:
+        """One step: its record, its leaves, its tokens (sequences, context_length + 1) and figures for people."""
+        frame = stream.encode_frame(tokens)
+        frame_row = stream.frame_row(self._offset, frame, tokens)
+        self._offset += len(frame)
+        line = json.dumps(metrics, separators=(",", ":"), allow_nan=False) + "\n"
+        for name, data in (
+            (STREAM, frame),
+            (STREAM_INDEX, frame_row.encode()),
+            (LEAVES, b"".join(leaf.encode() for leaf in parts)),
+            (RECORDS, row.encode()),
+            (METRICS, line.encode("ascii")),
+        ):
+            self._files[name].write(data)
+            self._files[name].flush()  # so that others can read along
+
+    def sync(self) -> None:
+        """Flush everything appended so far to the disk itself."""
+        for file in self._files.values():
+            sync_file(file)
+        sync_folder(self._folder)

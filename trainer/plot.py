@@ -1,0 +1,49 @@
+"""The loss curve of a run as an SVG file."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from auditkit.errors import Unsupported
+from trainer.disk import read_bytes, write_atomic
+
+
+def plot_loss(metrics: Path, target: Path, *, title: str) -> None:
+    """Draw loss and learning rate over the steps from a metrics file; raises `Unsupported` without matplotlib."""
+    rows: list[dict[str, Any]] = [json.loads(line) for line in read_bytes(metrics).splitlines()]
+    if not rows:
+        return
+    try:
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise Unsupported("matplotlib is not installed", hint="pip install 'auditkit-verifier[trainer]'") from error
+    # A Figure with its own canvas, not pyplot: no global state, no display.
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.subplots()
+    steps = [row["step"] for row in rows]
+    axes.plot(steps, [row["loss"] for row in rows], linewidth=0.6, alpha=0.4, color="tab:blue")
+    axes.plot(steps, _smooth([row["loss"] for row in rows]), linewidth=1.5, color="tab:blue", label="training loss")
+    axes.set(xlabel="step", ylabel="loss (nats per token)", title=title)
+    right = axes.twinx()
+    right.plot(steps, [row["lr"] for row in rows], linewidth=1, color="tab:gray", linestyle="--", label="learning rate")
+    right.set_ylabel("learning rate")
+    axes.grid(alpha=0.3)
+    axes.legend(handles=[*axes.lines[1:], *right.lines], loc="upper right")
+    buffer = io.BytesIO()
+    FigureCanvasSVG(figure)  # becomes the figure's canvas
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    write_atomic(target, buffer.getvalue())
+
+
+def _smooth(values: list[float], keep: float = 0.95) -> list[float]:
+    """Exponential moving average, corrected for its start."""
+    smoothed, average, weight = [], 0.0, 0.0
+    for value in values:
+        average = keep * average + (1 - keep) * value
+        weight = keep * weight + (1 - keep)
+        smoothed.append(average / weight)
+    return smoothed

@@ -1,0 +1,57 @@
+"""Progress on stderr: a live bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+Report = Callable[[int, str], None]
+"""`report(done, detail)`: how many of the total are done, and a few words about the latest."""
+
+LINE_SECONDS = 15.0  # between two lines where there is no terminal: readable logs of runs of hours
+
+
+@contextlib.contextmanager
+def progress(label: str, total: int, done: int = 0) -> Iterator[Report]:
+    """Show the progress of `total` units of work, `done` of them there at the start."""
+    console = Console(stderr=True)
+    with _bar(console, label, total, done) if console.is_terminal else _lines(label, total) as report:
+        yield report
+
+
+@contextlib.contextmanager
+def _bar(console: Console, label: str, total: int, done: int) -> Iterator[Report]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[detail]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=False) as bar:
+        task = bar.add_task(label, total=total, completed=done, detail="")
+
+        def report(completed: int, detail: str) -> None:
+            bar.update(task, completed=completed, detail=detail)
+
+        yield report
+
+
+@contextlib.contextmanager
+def _lines(label: str, total: int) -> Iterator[Report]:
+    last = time.monotonic()
+
+    def report(completed: int, detail: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if completed == total or now - last >= LINE_SECONDS:
+            last = now
+            print(f"{label} {completed}/{total} {detail}".rstrip(), file=sys.stderr, flush=True)
+
+    yield report

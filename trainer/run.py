@@ -1,0 +1,167 @@
+"""Train from step 0, or go on from the last complete state to the same bits as if nothing had happened."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from auditkit.errors import AuditkitError, BadArtifact, UsageError
+from auditkit.formats import record
+from auditkit.formats.recipe import Recipe
+from auditkit.formats.run import RECORDS
+from auditkit.model.state import State, document, initial_state
+from auditkit.numerics import reference
+from auditkit.verdict import Verdict
+from trainer import lock, prepared, recipe_toml
+from trainer.batches import Batches
+from trainer.disk import remove_temporaries, write_atomic
+from trainer.log import RunLog, read_rows
+from trainer.loop import Training
+from trainer.plot import plot_loss
+from trainer.prepared import Prepared
+from trainer.states import StoredState, complete_steps, load_state
+from trainer.stop import watch_signals
+from trainer.work import Settings, Work
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the user chooses besides the recipe; `steps` None means the recipe's total. No bit depends on them."""
+
+    steps: int | None
+    state_every: int
+    keep_states: tuple[int, ...]
+    threads: int
+
+
+def start(recipe_path: Path, folder: Path, options: RunOptions) -> int:
+    """Train by a recipe file in a prepared work folder and return the exit code.
+
+    Raises `UsageError` if the folder holds a run already or recipe, options and data do not fit.
+    """
+    with lock.hold(folder):
+        work = Work(folder)
+        data = prepared.load(work)
+        recipe = recipe_toml.load(recipe_path)
+        data.check_recipe(recipe)
+        if work.recipe.exists():
+            raise UsageError(
+                f"{folder}: a run was started here already",
+                hint=f"python -m trainer resume {folder}, or prepare another",
+            )
+        settings = _settings(recipe, options)
+        work.save_settings(settings)
+        write_atomic(work.recipe, recipe.encode())
+        return _go_on(work, data, recipe, settings, options.threads)
+
+
+def resume(folder: Path, *, steps: int | None, threads: int) -> int:
+    """Go on from the last complete state, up to `steps` if given, and return the exit code.
+
+    Raises `UsageError` if there is no run, `BadArtifact` if a file of it was damaged.
+    """
+    with lock.hold(folder):
+        work = Work(folder)
+        recipe = work.load_recipe()
+        data = prepared.load(work)
+        data.check_recipe(recipe)
+        settings = work.load_settings()
+        if steps is not None and steps != settings.steps:
+            settings = _with_steps(work, recipe, settings, steps)
+        return _go_on(work, data, recipe, settings, threads)
+
+
+def _settings(recipe: Recipe, options: RunOptions) -> Settings:
+    steps = recipe.schedule.total_steps if options.steps is None else options.steps
+    _check_steps(recipe, steps)
+    beyond = [step for step in options.keep_states if step > steps]
+    if beyond:
+        raise UsageError(f"state {beyond[0]} cannot be kept: the run ends at step {steps}")
+    return Settings(steps, options.state_every, options.keep_states)
+
+
+def _with_steps(work: Work, recipe: Recipe, settings: Settings, steps: int) -> Settings:
+    _check_steps(recipe, steps)
+    done = max(complete_steps(work.states), default=0)
+    if steps < done:
+        raise UsageError(f"{steps} steps are fewer than the {done} that are done")
+    changed = replace(settings, steps=steps)
+    work.save_settings(changed)
+    return changed
+
+
+def _check_steps(recipe: Recipe, steps: int) -> None:
+    total = recipe.schedule.total_steps
+    if steps > total:
+        raise UsageError(
+            f"{steps} steps are more than the {total} of the recipe's schedule",
+            hint="another total_steps is another recipe: start another run with it",
+        )
+
+
+def _go_on(work: Work, data: Prepared, recipe: Recipe, settings: Settings, threads: int) -> int:
+    remove_temporaries(work.folder)
+    work.states.mkdir(exist_ok=True)
+    remove_temporaries(work.states)
+    batches = Batches(
+        prepared.open_ids(work, data),
+        context_length=data.data.context_length,
+        sequences=recipe.batch.sequences,
+        seed=data.data.seed,
+        windows=data.data.windows,
+    )
+    training = Training(work, recipe, settings, batches, reference, threads)
+    with watch_signals() as stop:
+        state, log = _recover(training)
+        with log:
+            state = training.train(state, log, stop)
+        _finish(training, state)
+    return Verdict.INTERRUPTED.code if stop.signal is signal.SIGINT else Verdict.MATCH.code
+
+
+def _recover(training: Training) -> tuple[State, RunLog]:
+    """The last complete state, with all files cut to it; or state 0, if the run did not come that far."""
+    work, recipe = training.work, training.recipe
+    steps = complete_steps(work.states)
+    if not steps:
+        return _begin(training)
+    folder = work.state(steps[-1])
+    try:
+        stored = StoredState.open(folder)
+        state = load_state(stored, recipe)
+        if stored.document.step != steps[-1]:
+            raise BadArtifact(f"{folder}: holds the state of step {stored.document.step}")
+        rows = read_rows(work.folder, state.step)
+        if rows and rows[-1].state_after != stored.document.root():
+            raise BadArtifact(f"{folder}: not the state that record {state.step - 1} leads to")
+        return state, RunLog.reopen(work.folder, state.step, recipe.batch.micro_batches)
+    except AuditkitError as error:
+        error.hint = (
+            error.hint or f"this is no trace of a killed run; without {folder} it goes on from an earlier state"
+        )
+        raise
+
+
+def _begin(training: Training) -> tuple[State, RunLog]:
+    work, recipe = training.work, training.recipe
+    records = work.folder / RECORDS
+    if records.is_file() and records.stat().st_size > len(record.MAGIC):
+        # State 0 is completed before the first record is written, so somebody took the states away.
+        raise BadArtifact(f"{work.folder}: there are records but no state", hint="put the states back, or prepare anew")
+    state = initial_state(recipe)
+    log = RunLog.create(work.folder)
+    training.save(state, document(state, recipe), log)
+    return state, log
+
+
+def _finish(training: Training, state: State) -> None:
+    work, last = training.work, training.settings.steps
+    try:
+        plot_loss(work.metrics, work.loss_plot, title=f"{work.folder.resolve().name}: {state.step} of {last} steps")
+    except AuditkitError as error:  # a run is not worth less for a missing picture
+        print(f"no loss plot: {error.message}; {error.hint}", file=sys.stderr)
+    print(f"step {state.step} of {last}\nstate {document(state, training.recipe).root()}")
+    if state.step < last:
+        print(f"stopped; python -m trainer resume {work.folder} goes on", file=sys.stderr)

@@ -1,0 +1,66 @@
+"""A folder of text files as a sequence of documents, byte for byte."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from auditkit.errors import BadArtifact, Unavailable, UsageError
+from trainer.disk import read_bytes
+
+SUFFIX = ".txt"
+
+
+@dataclass(frozen=True)
+class TextFolder:
+    """The documents of a folder: every `*.txt` file directly in it, in the order of the UTF-8 bytes of the NFC names.
+
+    Names are normalised since macOS may hand out decomposed ones: the same files give the same corpus everywhere.
+    `ignored` counts the other entries; names that begin with a dot are not even counted (macOS leaves `._x.txt`).
+    """
+
+    documents: tuple[tuple[str, Path], ...]
+    ignored: int
+
+    def read(self) -> Iterator[tuple[str, bytes, str]]:
+        """Name, bytes and text of each document; raises `BadArtifact` with file and offset where it is not UTF-8."""
+        for name, path in self.documents:
+            data = read_bytes(path)
+            yield name, data, _decode(path, data)
+
+
+def open_folder(folder: Path) -> TextFolder:
+    """List a folder's documents; raises `Unavailable` if it cannot be read and `UsageError` if there is no document."""
+    if not folder.is_dir():
+        raise Unavailable(f"{folder}: not a folder")
+    entries = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    texts = [path for path in entries if path.suffix == SUFFIX and path.is_file()]
+    if not texts:
+        raise UsageError(f"{folder}: no {SUFFIX} file in it", hint=f"each document is one UTF-8 file named *{SUFFIX}")
+    documents = sorted(((_name(path), path) for path in texts), key=lambda pair: pair[0].encode("utf-8"))
+    for (name, path), (other, twin) in zip(documents, documents[1:], strict=False):
+        if name == other:
+            raise BadArtifact(f"{path.name!r} and {twin.name!r} are one name in Unicode form NFC")
+    return TextFolder(tuple(documents), len(entries) - len(texts))
+
+
+def _name(path: Path) -> str:
+    name = unicodedata.normalize("NFC", path.name)
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadArtifact(f"{path.name!r}: the file name is not valid Unicode") from error
+    return name
+
+
+def _decode(path: Path, data: bytes) -> str:
+    # Strict, and no newline translation or BOM removal: the tokens must give back exactly these bytes.
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadArtifact(
+            f"{path}: not UTF-8 at byte {error.start} (0x{data[error.start]:02x}: {error.reason})",
+            hint="convert the file to UTF-8, or leave it out",
+        ) from error
