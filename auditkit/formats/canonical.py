@@ -47,13 +47,23 @@ def loads_relaxed(data: bytes, *, what: str, limit: int) -> Value:
         raise BadArtifact(f"{what}: not UTF-8 at byte {error.start}") from error
     if text.startswith("\ufeff"):
         raise BadArtifact(f"{what}: begins with a byte order mark")
+    _check_count(text, what)
     value = _parse(text, what)
     _check(value, what, 0)
+    if "\\u" in text:  # an escape may spell half a surrogate pair, which has no UTF-8
+        dumps(value, what=what)
     return value
 
 
 class _Refused(ValueError):
     """Raised inside the JSON reader's hooks; never leaves this module."""
+
+
+def _check_count(text: str, what: str) -> None:
+    """Bound the memory of the parsed value before it is built; commas and brackets inside of texts count as well."""
+    values = text.count(",") + text.count("[") + text.count("{")
+    if values > LIMITS.json_values:
+        raise BadArtifact(f"{what}: {values} values, at most {LIMITS.json_values} are allowed")
 
 
 def _parse(text: str, what: str) -> Value:

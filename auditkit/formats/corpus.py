@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
@@ -13,7 +12,7 @@ from auditkit.errors import BadArtifact
 from auditkit.formats import canonical
 from auditkit.formats.canonical import shown
 from auditkit.formats.digest import Digest, check_digest
-from auditkit.formats.fields import Fields
+from auditkit.formats.fields import Fields, check_text
 from auditkit.formats.limits import LIMITS
 from auditkit.formats.schema import Int
 
@@ -21,8 +20,6 @@ FORMAT = "auditkit/corpus/v1"
 
 _SIZE = Int(0, LIMITS.file_bytes, "bytes")
 _TOKENS = Int(1, LIMITS.file_bytes, "tokens")
-# Control characters, line separators, direction overrides and surrogates: a name is shown in a terminal as it is.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +32,7 @@ class Document:
     digest: Digest
 
     def __post_init__(self) -> None:
-        if type(self.name) is not str or not 1 <= len(self.name) <= LIMITS.name_characters:
-            raise BadArtifact(f"corpus: a document name is not text of 1 to {LIMITS.name_characters} characters")
-        what = f"corpus: document {shown(self.name)}"
-        if _UNPRINTABLE.search(self.name):
-            raise BadArtifact(f"{what}: the name holds an unprintable character")
+        what = f"corpus: document {shown(check_text(self.name, 'corpus: document name'))}"
         _SIZE.check(self.size, f"{what}: size")
         _TOKENS.check(self.tokens, f"{what}: tokens")
         check_digest(self.digest, f"{what}: digest")
@@ -75,7 +68,7 @@ class CorpusIndex:
     def parse(cls, data: bytes) -> Self:
         """The index of canonical JSON; BadArtifact naming the field."""
         fields = Fields(canonical.loads(data, what="corpus", limit=LIMITS.corpus_index_bytes), "corpus")
-        fields.choice("format", FORMAT)
+        fields.format(FORMAT)
         documents = []
         for row in fields.rows("documents", 1, LIMITS.documents):
             documents.append(Document(row.raw("name"), row.raw("size"), row.raw("tokens"), row.raw("digest")))

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import re
+
 from auditkit.errors import BadArtifact
 from auditkit.formats import bits
 from auditkit.formats.canonical import MAX_INT, Value, shown
 from auditkit.formats.digest import Digest, check_digest
 from auditkit.formats.limits import LIMITS
 from auditkit.formats.paths import check_path
+
+# Control characters, line separators, direction marks and surrogates: texts are shown in a terminal as they are.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+
+
+def check_text(value: object, what: str, limit: int = LIMITS.name_characters) -> str:
+    """Printable text of 1 to `limit` characters; BadArtifact naming `what` otherwise."""
+    if type(value) is not str:
+        raise BadArtifact(f"{what}: not text")
+    if not 1 <= len(value) <= limit:
+        raise BadArtifact(f"{what}: {len(value)} characters, 1 to {limit} are allowed")
+    if _UNPRINTABLE.search(value):
+        raise BadArtifact(f"{what}: {shown(value)} holds an unprintable character")
+    return value
 
 
 class Fields:
@@ -31,14 +47,18 @@ class Fields:
         """ "what.key", for messages."""
         return f"{self.what}.{key}"
 
+    def format(self, expected: str) -> None:
+        """Check the key "format", which names the kind of document and its version."""
+        value = self.raw("format")
+        if value != expected:
+            found = shown(value) if type(value) is str else type(value).__name__
+            newer = type(value) is str and value.rpartition("/")[0] == expected.rpartition("/")[0]
+            hint = "a newer auditkit may read it" if newer else ""
+            raise BadArtifact(f"{self.name('format')}: {found} is not {shown(expected)}", hint=hint)
+
     def text(self, key: str, *, limit: int = LIMITS.name_characters) -> str:
-        """Text of 1 to `limit` characters."""
-        value = self.raw(key)
-        if type(value) is not str:
-            raise BadArtifact(f"{self.name(key)}: not text")
-        if not 1 <= len(value) <= limit:
-            raise BadArtifact(f"{self.name(key)}: {len(value)} characters, 1 to {limit} are allowed")
-        return value
+        """Printable text of 1 to `limit` characters."""
+        return check_text(self.raw(key), self.name(key), limit)
 
     def choice(self, key: str, *allowed: str) -> str:
         """Text that is one of `allowed`."""

@@ -10,11 +10,12 @@ class Limits:
     """Upper bounds, inclusive; the unit is the end of each name."""
 
     json_depth_levels: int = 16
+    json_values: int = 2 * 1024 * 1024  # a parsed value takes about 100 times the 3 bytes of "[],"
     recipe_bytes: int = 64 * 1024
     manifest_bytes: int = 16 * 1024 * 1024
-    state_document_bytes: int = 64 * 1024 * 1024
-    state_index_bytes: int = 64 * 1024 * 1024
-    corpus_index_bytes: int = 256 * 1024 * 1024
+    state_document_bytes: int = 32 * 1024 * 1024
+    state_index_bytes: int = 32 * 1024 * 1024
+    corpus_index_bytes: int = 64 * 1024 * 1024
     record_bytes: int = 4096
     safetensors_header_bytes: int = 100_000_000  # the safetensors format's own limit
     zstd_window_bytes: int = 128 * 1024 * 1024  # 2^27, what `zstd -d` reads without --long
@@ -24,14 +25,14 @@ class Limits:
     url_characters: int = 2000
     steps: int = 10_000_000
     micro_batches_per_step: int = 1 << 20
-    tensors_per_state: int = 1 << 18
+    tensors_per_state: int = 1 << 17
     tensor_dimensions: int = 8
     tensor_bytes: int = 1 << 44
     shards_per_state: int = 1 << 16
     artifacts: int = 1 << 17
     states: int = 1 << 16
     mirrors: int = 32
-    documents: int = 1 << 22
+    documents: int = 1 << 19
     file_bytes: int = 1 << 50  # 1 PiB; keeps every sum of sizes below 2^53
 
 

@@ -178,7 +178,7 @@ class Recipe:
     def from_value(cls, value: canonical.Value, what: str = "recipe") -> Self:
         """The recipe of a parsed JSON object; BadArtifact naming the field."""
         fields = Fields(value, what)
-        fields.choice("format", FORMAT)
+        fields.format(FORMAT)
         recipe = cls(
             model=ModelConfig.from_fields(fields.fields("model")),
             loss=LossConfig.from_fields(fields.fields("loss")),

@@ -100,7 +100,7 @@ class StepRecord:
     def parse(cls, data: bytes) -> Self:
         """The record of canonical JSON; BadArtifact naming the field."""
         fields = Fields(canonical.loads(data, what="record", limit=LIMITS.record_bytes), "record")
-        fields.choice("format", FORMAT)
+        fields.format(FORMAT)
         micro = fields.fields("micro_batches")
         record = cls(
             run=fields.digest("run"),

@@ -15,10 +15,11 @@ from auditkit.formats.limits import LIMITS
 from auditkit.formats.paths import check_distinct, check_path, check_segment
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.schema import Int
+from auditkit.formats.state import DOCUMENT_FILE, INDEX_FILE
 
 FORMAT = "auditkit/run/v1"
 RECORDS, LEAVES, STREAM, STREAM_INDEX = "records.bin", "leaves.bin", "stream.bin", "stream.idx"
-STATE_DOCUMENT, STATE_INDEX = "state.json", "index.json"
+STATE_DOCUMENT, STATE_INDEX = DOCUMENT_FILE, INDEX_FILE
 
 # Scheme, host (name, IPv4 or bracketed IPv6), port, path. No user, query or fragment: paths are appended to it.
 _MIRROR = re.compile(
@@ -153,6 +154,7 @@ class RunManifest:
 
     def __post_init__(self) -> None:
         check_segment(self.name, "run.name")
+        DataSpec.from_fields(Fields(self.data.to_value(), "run.data"))  # the same checks as for a parsed one
         check_data(self.data, self.recipe)
         _check_log(self.log, self.recipe)
         _check_states(self.states, self.log)
@@ -163,7 +165,7 @@ class RunManifest:
     def parse(cls, data: bytes) -> Self:
         """The manifest of canonical JSON; BadArtifact naming the field."""
         fields = Fields(canonical.loads(data, what="run", limit=LIMITS.manifest_bytes), "run")
-        fields.choice("format", FORMAT)
+        fields.format(FORMAT)
         log = fields.fields("log")
         manifest = cls(
             name=fields.text("name"),

@@ -19,6 +19,7 @@ from auditkit.formats.tensors import TensorEntry, check_name, check_order, sorte
 DOCUMENT_FORMAT = "auditkit/state/v1"
 INDEX_FORMAT = "auditkit/state-index/v1"
 STATE_ROLES = ("adam_m", "adam_v", "param")
+DOCUMENT_FILE, INDEX_FILE = "state.json", "index.json"  # in a state's folder, beside its shards
 HEADER_ROLE = "header"  # the frame of a shard's safetensors header; its name is empty
 
 _COUNT = Int(0, MAX_INT)
@@ -68,7 +69,7 @@ class StateDocument:
         """The document of canonical JSON; BadArtifact naming the field."""
         what = "state document"
         fields = Fields(canonical.loads(data, what=what, limit=LIMITS.state_document_bytes), what)
-        fields.choice("format", DOCUMENT_FORMAT)
+        fields.format(DOCUMENT_FORMAT)
         document = cls(
             step=fields.integer("step", 0, LIMITS.steps, "steps"),
             sequence=fields.integer("sequence"),
@@ -111,14 +112,25 @@ class FrameEntry:
     length: int
     raw_length: int
 
+    def __post_init__(self) -> None:
+        if self.role == HEADER_ROLE:
+            if self.name != "":
+                raise BadArtifact(f"state index: header frame with the name {shown(str(self.name))}, it has none")
+        elif self.role in STATE_ROLES:
+            check_name(self.name, "state index: frame name")
+        else:
+            raise BadArtifact(f"state index: role {shown(str(self.role))} is not header or {' or '.join(STATE_ROLES)}")
+        what = f"state index: frame {shown(self.name)}"
+        Int(0, LIMITS.file_bytes, "bytes").check(self.offset, f"{what}: offset")
+        Int(1, LIMITS.file_bytes, "bytes").check(self.length, f"{what}: length")
+        Int(0, LIMITS.tensor_bytes, "bytes").check(self.raw_length, f"{what}: raw_length")
+
     @classmethod
     def from_fields(cls, fields: Fields) -> Self:
         """The entry of a JSON object; BadArtifact naming the field."""
-        role = fields.choice("role", HEADER_ROLE, *STATE_ROLES)
-        name = fields.raw("name")
         entry = cls(
-            name="" if role == HEADER_ROLE and name == "" else check_name(name, fields.name("name")),
-            role=role,
+            name=fields.raw("name"),
+            role=fields.choice("role", HEADER_ROLE, *STATE_ROLES),
             offset=fields.integer("offset", 0, LIMITS.file_bytes, "bytes"),
             length=fields.integer("length", 1, LIMITS.file_bytes, "bytes"),
             raw_length=fields.integer("raw_length", 0, LIMITS.tensor_bytes, "bytes"),
@@ -190,7 +202,7 @@ class StateIndex:
     def __post_init__(self) -> None:
         if not self.files:
             raise BadArtifact("state index: no shards")
-        check_distinct((shard.path for shard in self.files), "state index")
+        check_distinct([*(shard.path for shard in self.files), DOCUMENT_FILE, INDEX_FILE], "state index")
         seen: set[tuple[str, str]] = set()
         for shard in self.files:
             for frame in shard.frames[1:]:
@@ -203,7 +215,7 @@ class StateIndex:
         """The index of canonical JSON; BadArtifact naming the field."""
         what = "state index"
         fields = Fields(canonical.loads(data, what=what, limit=LIMITS.state_index_bytes), what)
-        fields.choice("format", INDEX_FORMAT)
+        fields.format(INDEX_FORMAT)
         files = tuple(map(ShardEntry.from_fields, fields.rows("files", 1, LIMITS.shards_per_state)))
         fields.done()
         return cls(files)

@@ -58,6 +58,8 @@ class StreamIndex:
             if not row.length or not row.raw_length:
                 raise BadArtifact(f"stream index: frame of step {step} is empty")
             end += row.length
+        if end > LIMITS.file_bytes:
+            raise BadArtifact(f"stream index: frames end at byte {end}, at most {LIMITS.file_bytes} are allowed")
 
     @classmethod
     def parse(cls, data: bytes) -> Self:

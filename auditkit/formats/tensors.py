@@ -47,6 +47,8 @@ class TensorEntry:
             raise BadArtifact(f"{what}: role {shown(str(self.role))} is not {' or '.join(ROLES)}")
         if self.dtype not in DTYPES:
             raise BadArtifact(f"{what}: dtype {shown(str(self.dtype))} is not {' or '.join(DTYPES)}")
+        if type(self.shape) is not tuple:
+            raise BadArtifact(f"{what}: shape is not a tuple")
         check_shape(self.shape, DTYPES[self.dtype].itemsize, what)
         check_digest(self.digest, f"{what}: digest")
 
