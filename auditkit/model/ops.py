@@ -6,15 +6,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from auditkit.formats.recipe import ScheduleConfig
 from auditkit.numerics.adamw import AdamWScalars
 from auditkit.numerics.arrays import F32, I64, IntArray
-from auditkit.formats.recipe import ScheduleConfig
 
 
 class Ops(Protocol):
     """The interface of `auditkit.numerics.reference`; each op is described in the module of its name there.
 
-    Arrays are the back end's own. `Any` stands for the back end's fixed-point rows, caches and tables, which only it looks into.
+    Arrays are the back end's own. `Any` stands for the back end's fixed-point rows, caches and tables, which only it
+    looks into.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """The parameters of a model: names, shapes and kinds in their one order, and their initial values (SPEC.md section 6).
 
-Names and shapes are those of the Llama and Qwen3 classes of the `transformers` library, so that a published state can be
-loaded there: weight matrices are (out, in).
+Names and shapes are those of the Llama and Qwen3 classes of the `transformers` library, so that a published state can
+be loaded there: weight matrices are (out, in).
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def parameter_count(model: ModelConfig) -> int:
 
 
 def init_params(recipe: Recipe) -> dict[str, F32]:
-    """Initial parameters from the seed alone: ones for norms, else normal with the recipe's std (float32 arrays by name)."""
+    """Initial parameters from the seed alone: ones for norms, else normal with the recipe's std (float32 arrays by
+    name).
+    """
     return {spec.name: _init_param(spec, recipe) for spec in parameter_table(recipe.model)}
 
 

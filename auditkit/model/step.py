@@ -6,12 +6,13 @@ threads, ranks or machines cannot change a bit.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
@@ -54,7 +55,9 @@ def micro_batches(tokens: IntArray, recipe: Recipe) -> Iterator[IntArray]:
 
 
 def grads(prepared: Prepared, tokens: IntArray, total_targets: int, recipe: Recipe, ops: Ops) -> GradSum:
-    """Gradient sums of one micro-batch: tokens (s, T + 1), each window's first T predict its last T. Raises NonFinite."""
+    """Gradient sums of one micro-batch: tokens (s, T + 1), each window's first T predict its last T. Raises
+    NonFinite.
+    """
     found, loss_sum = Network(prepared, recipe, ops).gradient(tokens[:, :-1], tokens[:, 1:], total_targets)
     return GradSum({spec.name: found[spec.name] for spec in parameter_table(recipe.model)}, loss_sum)
 
@@ -120,7 +123,7 @@ def step(
     workers = max(1, min(threads, len(parts)))
     total, leaves = GradSum({}, 0), []
     with (
-        threadpool_limits(max(1, threads // workers), user_api="blas"),
+        _blas().limit(limits=max(1, threads // workers)),
         ThreadPoolExecutor(workers) as pool,
     ):
         results = pool.map(lambda part: _part(prepared, part, total_targets, recipe, ops), parts)
@@ -131,6 +134,12 @@ def step(
                 on_micro_batch(done)
     new, result = update(state, total, total_targets, recipe, ops, threads=threads)
     return new, StepResult(result.loss, result.norm, result.lr, result.gradient, tuple(leaves))
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    """The BLAS libraries of this process: looking for them takes longer than a small step, so it is done once."""
+    return ThreadpoolController().select(user_api="blas")
 
 
 def _part(

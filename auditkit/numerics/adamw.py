@@ -56,13 +56,12 @@ def adamw(
     flat = [array.reshape(-1) for array in (param, m, v, grad, *outs)]
     decay = scalars.decay if decayed else np.float32(1)
     for start in range(0, param.size, _BLOCK):
-        _block(*(array[start : start + _BLOCK] for array in flat), clip, decay, scalars)
+        _block([array[start : start + _BLOCK] for array in flat], clip, decay, scalars)
     return outs[0], outs[1], outs[2]
 
 
-def _block(
-    p: F32, m: F32, v: F32, grad: F32, p_out: F32, m_out: F32, v_out: F32, clip: np.float32, decay: np.float32, s: AdamWScalars
-) -> None:
+def _block(arrays: list[F32], clip: np.float32, decay: np.float32, s: AdamWScalars) -> None:
+    p, m, v, grad, p_out, m_out, v_out = arrays
     g = grad * clip
     np.multiply(m, s.beta1, out=m_out)
     m_out += s.one_minus_beta1 * g

@@ -1,38 +1,47 @@
 """Causal attention with grouped heads and an optional sliding window (SPEC.md section 8).
 
-The contract is written on whole matrices: no tile size appears in it, so any fused kernel may implement it. It is strictly
-causal in every bit: a value row has its own exponent, and the bound of a weight looks only at keys the query may see.
+The contract is written on whole matrices: no tile size appears in it, so any fused kernel may implement it. It is
+strictly causal in every bit: a value row has its own exponent, and the bound of a weight looks only at keys the query
+may see.
 
-The code works on one sequence and one key head at a time, with the R = H / G query heads of that key head stacked: a
-"group" has R * T queries and T keys.
+A "group" is one sequence and one key head with the R = H / G query heads of that key head stacked: R * T queries, T
+keys. The code takes as many groups at a time as fit in the cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
 from dataclasses import dataclass
 
 import numpy as np
 
-from auditkit.numerics.arrays import F32, I32
+from auditkit.numerics.arrays import F32, F64, I32, row_blocks
 from auditkit.numerics.exact_dot import ZERO_ROW, Rows, dot, quantise
 from auditkit.numerics.exact_sum import SOFTMAX_UNIT
 from auditkit.numerics.exp import exp
 from auditkit.numerics.row_sum import row_sum
 from auditkit.numerics.weighted_sum import true_bound, weighted_sum
 
+_GROUP_SHARE = 4  # groups are worked on in blocks of this many row_blocks: fewer, longer array operations
+
 
 @dataclass(frozen=True)
 class AttentionCache:
     """What backward needs: inputs as fixed-point rows, the output, and the row maxima and sums of the softmax."""
 
-    q: Rows  # (B, G, R * T, D)
-    k: Rows  # (B, G, T, D)
-    v: Rows  # (B, G, T, D)
-    out: F32  # (B, G, R * T, D)
-    row_max: F32  # (B, G, R * T)
-    row_sum: F32  # (B, G, R * T)
+    q: Rows  # (B * G, R * T, D)
+    k: Rows  # (B * G, T, D)
+    v: Rows  # (B * G, T, D)
+    out: F32  # (B * G, R * T, D)
+    row_max: F32  # (B * G, R * T)
+    row_sum: F32  # (B * G, R * T)
     window: int
+
+    @property
+    def key_shape(self) -> tuple[int, int, int]:
+        """(B * G, T, D)."""
+        count, tokens, head_dim = self.k.values.shape
+        return count, tokens, head_dim
 
 
 def attention_scale(head_dim: int) -> np.float32:
@@ -40,12 +49,14 @@ def attention_scale(head_dim: int) -> np.float32:
     return np.float32(1.0 / np.sqrt(np.float64(head_dim)))
 
 
+@functools.lru_cache(maxsize=4)
 def visible(heads: int, tokens: int, window: int) -> F32:
-    """(R * T, T) float32: 1 where query i of any head sees key j, that is j <= i and (no window or i - j < window), else 0."""
+    """(R * T, T) float32: 1 where query i of any head sees key j: j <= i and (window == 0 or i - j < window); else 0."""
     i = np.arange(tokens)[:, None]
     j = np.arange(tokens)[None, :]
-    seen = (j <= i) & ((i - j < window) | (window == 0))
-    return np.tile(seen.astype(np.float32), (heads, 1))
+    seen = np.tile(((j <= i) & ((i - j < window) | (window == 0))).astype(np.float32), (heads, 1))
+    seen.flags.writeable = False
+    return seen
 
 
 def attention_forward(q: F32, k: F32, v: F32, *, window: int, bits: int) -> tuple[F32, AttentionCache]:
@@ -56,78 +67,77 @@ def attention_forward(q: F32, k: F32, v: F32, *, window: int, bits: int) -> tupl
     Raises NonFinite.
     """
     batch, groups, tokens, head_dim = k.shape
-    stacked = q.reshape(batch, groups, -1, head_dim)  # (B, G, R * T, D)
-    rq, rk, rv = quantise(stacked, bits), quantise(k, bits), quantise(v, bits)
-    heads = stacked.shape[2] // max(1, tokens)
+    heads = q.shape[1] // groups
+    stacked = q.reshape(batch * groups, heads * tokens, head_dim)
+    rq = quantise(stacked, bits)
+    rk = quantise(k.reshape(batch * groups, tokens, head_dim), bits)
+    rv = quantise(v.reshape(batch * groups, tokens, head_dim), bits)
     seen = visible(heads, tokens, window)
     out = np.empty_like(stacked)
-    row_max = np.empty(stacked.shape[:3], np.float32)
-    sums = np.empty(stacked.shape[:3], np.float32)
-    for at in _each_group(batch, groups):
+    row_max = np.empty(stacked.shape[:2], np.float32)
+    sums = np.empty(stacked.shape[:2], np.float32)
+    for at in row_blocks(batch * groups, seen.size // _GROUP_SHARE):
         s = scores(_pick(rq, at), _pick(rk, at), attention_scale(head_dim))
         row_max[at] = masked_max(s, seen)
         e = weights_of(s, row_max[at], seen)
         sums[at] = softmax_sum(e)
-        bound = np.tile(prefix_bound(rv.exponents[at], window), heads)
-        out[at] = weighted_sum(e, _pick(rv, at), bound) / sums[at][:, None]
+        bound = np.tile(prefix_bound(rv.exponents[at], window), (1, heads))
+        out[at] = weighted_sum(e, _pick(rv, at), bound) / sums[at][..., None]
     return out.reshape(q.shape), AttentionCache(rq, rk, rv, out, row_max, sums, window)
 
 
 def attention_backward(dout: F32, cache: AttentionCache) -> tuple[F32, F32, F32]:
     """Gradients of q (B, H, T, D), k and v (B, G, T, D) from dout (B, H, T, D). Raises NonFinite."""
-    batch, groups, tokens, head_dim = cache.k.values.shape
     stacked = dout.reshape(cache.out.shape)
-    seen = visible(stacked.shape[2] // max(1, tokens), tokens, cache.window)
+    count, tokens, head_dim = cache.key_shape
+    seen = visible(stacked.shape[1] // max(1, tokens), tokens, cache.window)
     dq = np.empty_like(stacked)
-    dk = np.empty(cache.k.values.shape, np.float32)
-    dv = np.empty(cache.v.values.shape, np.float32)
-    for at in _each_group(batch, groups):
-        dq[at], dk[at], dv[at] = _backward_group(stacked[at], cache, at, seen)
-    return dq.reshape(dout.shape), dk, dv
+    dk = np.empty((count, tokens, head_dim), np.float32)
+    dv = np.empty((count, tokens, head_dim), np.float32)
+    for at in row_blocks(count, seen.size // _GROUP_SHARE):
+        dq[at], dk[at], dv[at] = _backward_groups(stacked[at], cache, at, seen)
+    shape = (dout.shape[0], count // max(1, dout.shape[0]), tokens, head_dim)
+    return dq.reshape(dout.shape), dk.reshape(shape), dv.reshape(shape)
 
 
-def _backward_group(dout: F32, cache: AttentionCache, at: tuple[int, int], seen: F32) -> tuple[F32, F32, F32]:
-    """dout (R * T, D) -> dq (R * T, D), dk (T, D), dv (T, D). The sums of dk and dv run over all R * T queries."""
+def _backward_groups(dout: F32, cache: AttentionCache, at: slice, seen: F32) -> tuple[F32, F32, F32]:
+    """dout (g, R * T, D) -> dq (g, R * T, D), dk, dv (g, T, D). The sums of dk and dv run over all R * T queries."""
     query, key, value = _pick(cache.q, at), _pick(cache.k, at), _pick(cache.v, at)
-    sums = cache.row_sum[at]
-    scale = attention_scale(dout.shape[1])
+    sums = cache.row_sum[at][..., None]
+    scale = attention_scale(dout.shape[-1])
     e = weights_of(scores(query, key, scale), cache.row_max[at], seen)
     ds = dot(quantise(dout, value.bits), value)  # dP; becomes dS in place
-    ds -= row_sum(dout * cache.out[at])[:, None]
-    ds *= e / sums[:, None]  # zero where the key is not visible, for e is zero there
+    ds -= row_sum(dout * cache.out[at])[..., None]
+    ds *= e / sums  # zero where the key is not visible, for e is zero there
     ds *= scale
     dq = weighted_sum(ds, key, true_bound(ds, key))
-    dk = weighted_sum(ds.T, query, true_bound(ds.T, query))
-    rows = quantise(dout / sums[:, None], value.bits)
-    tokens = key.values.shape[0]
-    dv = weighted_sum(e.T, rows, suffix_bound(rows.exponents.reshape(-1, tokens), cache.window))
-    return dq, dk, dv
+    ds_t = np.swapaxes(ds, -1, -2)
+    dk = weighted_sum(ds_t, query, true_bound(ds_t, query))
+    rows = quantise(dout / sums, value.bits)
+    bound = suffix_bound(rows.exponents.reshape(len(dout), -1, key.values.shape[1]), cache.window)
+    return dq, dk, weighted_sum(np.swapaxes(e, -1, -2), rows, bound)
 
 
-def _each_group(batch: int, groups: int) -> Iterator[tuple[int, int]]:
-    return ((b, g) for b in range(batch) for g in range(groups))
-
-
-def _pick(rows: Rows, at: tuple[int, int]) -> Rows:
+def _pick(rows: Rows, at: slice) -> Rows:
     return Rows(rows.values[at], rows.exponents[at], rows.bits)
 
 
 def scores(q: Rows, k: Rows, scale: np.float32) -> F32:
-    """(M, T) float32: exact dot of q_i and k_j, times the scale."""
+    """(g, M, T) float32: exact dot of q_i and k_j, times the scale."""
     s = dot(q, k)
     s *= scale
     return s
 
 
 def masked_max(s: F32, seen: F32) -> F32:
-    """(M,) the largest visible score of each query."""
-    largest: F32 = np.where(seen != 0, s, np.float32(-np.inf)).max(axis=1)
+    """(g, M) the largest visible score of each query."""
+    largest: F32 = np.where(seen != 0, s, np.float32(-np.inf)).max(axis=-1)
     return largest
 
 
 def weights_of(s: F32, row_max: F32, seen: F32) -> F32:
-    """(M, T) e = exp(s - m), zero where the key is not visible. Overwrites s."""
-    s -= row_max[:, None]
+    """(g, M, T) e = exp(s - m), zero where the key is not visible. Overwrites s."""
+    s -= row_max[..., None]
     s *= seen  # what is not visible becomes a harmless 0 before exp and is zeroed after it
     exp(s, out=s)
     s *= seen
@@ -135,29 +145,33 @@ def weights_of(s: F32, row_max: F32, seen: F32) -> F32:
 
 
 def softmax_sum(e: F32) -> F32:
-    """(M,) l: the exact sum of rint(e * 2^30), times 2^-30, rounded once. In float64 any order is exact up to 2^23 keys."""
+    """(..., T) -> (...): the exact sum of rint(e * 2^30), times 2^-30, rounded once.
+
+    The integers are added as float64, exact in any order up to 2^23 terms.
+    """
     terms = e * np.float32(2.0**SOFTMAX_UNIT)
     np.rint(terms, out=terms)
-    total = np.add.reduce(terms, axis=1, dtype=np.float64)
+    total: F64 = np.add.reduce(terms, axis=-1, dtype=np.float64)
     total *= 2.0**-SOFTMAX_UNIT
     return total.astype(np.float32)
 
 
 def prefix_bound(exponents: I32, window: int) -> I32:
-    """(T,) X_i: the largest exponent among the keys that query i sees."""
+    """(g, T) X_i: the largest exponent among the keys that query i sees."""
     if window == 0:
-        return np.maximum.accumulate(exponents)
+        return np.maximum.accumulate(exponents, axis=-1)
     return _sliding_max(exponents, window)
 
 
 def suffix_bound(exponents: I32, window: int) -> I32:
-    """(T,) Y_j: the largest exponent of (R, T) among all heads and the queries that see key j."""
-    over_heads: I32 = exponents.max(axis=0)
-    return prefix_bound(over_heads[::-1], window)[::-1]
+    """(g, T) Y_j: the largest exponent of (g, R, T) among all heads and the queries that see key j."""
+    over_heads: I32 = exponents.max(axis=1)
+    return prefix_bound(over_heads[:, ::-1], window)[:, ::-1]
 
 
 def _sliding_max(exponents: I32, window: int) -> I32:
-    """(T,) max of exponents[max(0, i - window + 1) : i + 1]."""
-    padded = np.concatenate([np.full(window - 1, ZERO_ROW, np.int32), exponents])
-    largest: I32 = np.lib.stride_tricks.sliding_window_view(padded, window).max(axis=1)
+    """(g, T) max of exponents[max(0, i - window + 1) : i + 1]."""
+    before = np.full((len(exponents), window - 1), ZERO_ROW, np.int32)
+    padded = np.concatenate([before, exponents], axis=-1)
+    largest: I32 = np.lib.stride_tricks.sliding_window_view(padded, window, axis=-1).max(axis=-1)
     return largest

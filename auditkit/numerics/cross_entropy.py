@@ -18,7 +18,8 @@ def cross_entropy(logits: F32, targets: IntArray, z_loss: np.float32, total_targ
     logits         (N, V) float32; overwritten with the gradient
     targets        (N,) integers below V
     total_targets  targets of the whole step: the gradient is of the mean over them
-    Returns the exact sum of loss_n as an integer in units 2^-32, and d(mean loss)/d(logits) (N, V) float32. Raises NonFinite.
+    Returns the exact sum of loss_n as an integer in units 2^-32, and d(mean loss)/d(logits) (N, V) float32. Raises
+    NonFinite.
     """
     scale = np.float32(1.0 / float(total_targets))
     loss_sum = 0

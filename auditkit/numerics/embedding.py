@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditkit.numerics.arrays import F32, I64, IntArray
-from auditkit.numerics.exact_sum import GRADIENT_UNIT, sum_rows, to_fixed
+from auditkit.numerics.exact_sum import GRADIENT_UNIT, sum_segments, to_fixed
 
 
 def embedding_forward(tokens: IntArray, table: F32) -> F32:
@@ -23,7 +23,5 @@ def embedding_backward(dx: F32, tokens: IntArray, vocab_size: int) -> I64:
         return grad
     order = np.argsort(tokens, kind="stable")
     ids, starts = np.unique(tokens[order], return_index=True)
-    terms = to_fixed(dx[order], GRADIENT_UNIT)
-    for token, rows in zip(ids, np.split(terms, starts[1:]), strict=True):
-        grad[token] = sum_rows(rows)
+    grad[ids] = sum_segments(to_fixed(dx[order], GRADIENT_UNIT), starts)
     return grad

@@ -1,9 +1,9 @@
 """Exact dot products of fixed-point rows (SPEC.md section 3).
 
-Each row is rounded to integers q * 2^(e - (B-1)), |q| <= 2^(B-1), under its own exponent e. The sum of products of two rows
-is then exact, whatever the order, so a float64 BLAS, int8 tensor cores and a plain loop give the same bits. One rounding at
-the end. Here the scale stays folded into float64 operands: every partial sum is an integer multiple of one power of two and
-stays below 2^53 of it, so no addition ever rounds.
+Each row is rounded to integers q * 2^(e - (B-1)), |q| <= 2^(B-1), under its own exponent e. The sum of products of
+two rows is then exact, whatever the order, so a float64 BLAS, int8 tensor cores and a plain loop give the same bits.
+One rounding at the end. Here the scale stays folded into float64 operands: every partial sum is an integer multiple
+of one power of two and stays below 2^53 of it, so no addition ever rounds.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ def row_exponents(amax: F32 | F64) -> I32:
 def round_to_grid(x: F32 | F64, exponents: I32, bits: int) -> F64:
     """x rounded to nearest even on the grid 2^(exponent - (bits-1)), as float64; |x| < 2^exponent elementwise.
 
-    x (..., M, K), exponents broadcastable to x. Adding and subtracting 1.5 * 2^p lets the adder do the rounding: its sum lies
-    where one unit in the last place is exactly the grid. In binary32 while that is in range, else in binary64.
+    x (..., M, K), exponents broadcastable to x. Adding and subtracting 1.5 * 2^p lets the adder do the rounding: its
+    sum lies where one unit in the last place is exactly the grid. In binary32 while that is in range, else in
+    binary64.
     """
     live = exponents[exponents != ZERO_ROW]
     if x.dtype == np.float32 and (live.size == 0 or (live.min() >= -_SAFE and live.max() <= _SAFE)):

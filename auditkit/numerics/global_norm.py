@@ -19,7 +19,8 @@ _BLOCK = 32_768
 def squares(grad: F32) -> int:
     """Exact sum of the squares of a tensor's elements, an integer in units 2^-62.
 
-    x = g * g in binary32; high = rint(x * 2^30), low = rint((x * 2^30 - high) * 2^32); both sums are exact. Raises NonFinite.
+    x = g * g in binary32; high = rint(x * 2^30), low = rint((x * 2^30 - high) * 2^32); both sums are exact. Raises
+    NonFinite.
     """
     flat = grad.reshape(-1)
     total = 0
@@ -38,7 +39,9 @@ def squares(grad: F32) -> int:
 
 
 def norm_from_squares(totals: Iterable[int]) -> np.float32:
-    """sqrt of the sum: to binary64 correctly rounded, sqrt in binary64, once to binary32. Raises NonFinite from 2^32 on."""
+    """sqrt of the sum: to binary64 correctly rounded, sqrt in binary64, once to binary32. Raises NonFinite from 2^32
+    on.
+    """
     total = sum(totals)
     if total >= 1 << (LOW_UNIT + 32):
         raise NonFinite("the squared gradient norm reaches 2^32")

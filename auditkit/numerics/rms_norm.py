@@ -37,7 +37,8 @@ def rms_norm_forward(x: F32, weight: F32, eps: np.float32) -> tuple[F32, RmsNorm
 
 
 def rms_norm_backward(dy: F32, weight: F32, cache: RmsNormCache) -> tuple[F32, I64]:
-    """dx = (g - xhat * (row_sum(g * xhat) / C)) * rstd with g = dy * weight; dweight is the exact sum of dy * xhat over rows.
+    """dx = (g - xhat * (row_sum(g * xhat) / C)) * rstd with g = dy * weight; dweight is the exact sum of dy * xhat
+    over rows.
 
     dy (N, C) float32. Returns dx (N, C) float32 and dweight (C,) int64 in units 2^-56. Raises NonFinite.
     """

@@ -1,4 +1,4 @@
-"""Ordered sum of each row: pad with zeros to a power of two, add the upper half to the lower half (SPEC.md section 5)."""
+"""Ordered sum of each row: pad to a power of two, add the upper half to the lower half (SPEC.md section 5)."""
 
 from __future__ import annotations
 

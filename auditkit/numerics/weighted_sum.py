@@ -1,7 +1,8 @@
 """Weighted sums of fixed-point rows: the second product of attention, forward and backward (SPEC.md section 8).
 
-Row n keeps its own exponent x_n, so that no later row can change it. Its scale moves into the weight before the weight is
-rounded: with a bound 2^E_m on |w_mn| * 2^x_n the integer weight is rint(w_mn * 2^(x_n - E_m + B - 1)), at most 2^(B-1) in size.
+Row n keeps its own exponent x_n, so that no later row can change it. Its scale moves into the weight before the
+weight is rounded: with a bound 2^E_m on |w_mn| * 2^x_n the integer weight is rint(w_mn * 2^(x_n - E_m + B - 1)), at
+most 2^(B-1) in size.
 """
 
 from __future__ import annotations
@@ -18,44 +19,44 @@ _SMALL = np.float32(2.0**-90)
 def weighted_sum(weights: F32, rows: Rows, bound: I32) -> F32:
     """sum_n w_mn * row_n, the weights rounded against a bound per m; one rounding to binary32 at the end.
 
-    weights  (M, N) float32, finite
-    rows     N rows of D elements, from exact_dot.quantise
-    bound    (M,) int32 exponents: |w_mn| * 2^x_n <= 2^bound_m for every n; ZERO_ROW where all products are zero
-    result   (M, D) float32
+    weights  (..., M, N) float32, finite
+    rows     (..., N, D), from exact_dot.quantise
+    bound    (..., M) int32 exponents: |w_mn| * 2^x_n <= 2^bound_m for every n; ZERO_ROW where all products are zero
+    result   (..., M, D) float32
     Raises Unsupported where the sum could leave 63 bits.
     """
-    grid = round_to_grid(scale_columns(weights, rows.exponents, bound), bound[:, None], rows.bits)
+    grid = round_to_grid(scale_columns(weights, rows.exponents, bound), bound[..., None], rows.bits)
     return dot(Rows(grid, bound, rows.bits), _unit_columns(rows))
 
 
 def scale_columns(weights: F32, exponents: I32, bound: I32) -> F32 | F64:
-    """w_mn * 2^x_n (0 for a row of zeros): binary32 where that loses nothing that matters, else binary64 (always exact).
+    """w_mn * 2^x_n (0 for a zero row): binary32 where that loses nothing that matters, else binary64 (always exact).
 
-    A product that falls below 2^-126 in binary32 is below 2^-66 of any bound >= 2^-60: it rounds to the integer zero either way.
+    A product below 2^-126, where binary32 loses bits, is below 2^-66 of any bound >= 2^-60: it becomes the integer 0.
     """
     zero = exponents == ZERO_ROW
     if _within(exponents[~zero]) and _within(bound[bound != ZERO_ROW]):
-        return weights * np.ldexp(np.where(zero, np.float32(0), np.float32(1)), np.maximum(exponents, -_SAFE))
-    return weights.astype(np.float64) * np.ldexp(np.where(zero, 0.0, 1.0), exponents)
+        powers = np.ldexp(np.where(zero, np.float32(0), np.float32(1)), np.maximum(exponents, -_SAFE))
+        return weights * powers[..., None, :]
+    return weights.astype(np.float64) * np.ldexp(np.where(zero, 0.0, 1.0), exponents)[..., None, :]
 
 
 def true_bound(weights: F32, rows: Rows) -> I32:
-    """(M,) the exponent of max_n |w_mn| * 2^x_n over the rows n that are not zero, from the exact maximum. Raises NonFinite."""
+    """(..., M) the exponent of the exact max_n |w_mn| * 2^x_n over the rows n that are not zero. Raises NonFinite."""
     scaled = scale_columns(weights, rows.exponents, rows.exponents)
-    amax = np.maximum(scaled.max(axis=1), -scaled.min(axis=1))
-    bound = row_exponents(amax)
-    small = np.flatnonzero(amax < _SMALL)  # binary32 may have lost bits of these products
-    if small.size and scaled.dtype == np.float32 and weights[small].any():
-        zero = rows.exponents == ZERO_ROW
-        exact = weights[small].astype(np.float64) * np.ldexp(np.where(zero, 0.0, 1.0), rows.exponents)
-        bound[small] = row_exponents(np.maximum(exact.max(axis=1), -exact.min(axis=1)))
-    return bound
+    amax = np.maximum(scaled.max(axis=-1), -scaled.min(axis=-1))
+    if scaled.dtype == np.float32 and (amax < _SMALL).any() and weights[amax < _SMALL].any():
+        zero = rows.exponents == ZERO_ROW  # binary32 may have lost bits of the small products
+        exact = weights.astype(np.float64) * np.ldexp(np.where(zero, 0.0, 1.0), rows.exponents)[..., None, :]
+        return row_exponents(np.maximum(exact.max(axis=-1), -exact.min(axis=-1)))
+    return row_exponents(amax)
 
 
 def _unit_columns(rows: Rows) -> Rows:
     """The D columns of the rows divided by their own 2^x_n, q * 2^-(bits-1): fixed-point rows of exponent 0."""
-    unit = rows.values * np.ldexp(1.0, -rows.exponents)[:, None]
-    return Rows(unit.T, np.zeros(unit.shape[1], np.int32), rows.bits)
+    unit = rows.values * np.ldexp(1.0, -rows.exponents)[..., None]
+    columns = np.swapaxes(unit, -1, -2)
+    return Rows(columns, np.zeros(columns.shape[:-1], np.int32), rows.bits)
 
 
 def _within(exponents: I32) -> bool:
