@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from auditkit.numerics.shuffle import window_order
+from trainer.prepared import Prepared, open_ids
+from trainer.work import Work
 
 
 class Batches:
@@ -21,6 +23,17 @@ class Batches:
         self._windows = windows
         self._epoch = -1
         self._order: NDArray[np.int64] = np.empty(0, np.int64)
+
+    @classmethod
+    def open(cls, work: Work, prepared: Prepared, sequences: int) -> Batches:
+        """The batches of a work folder; raises `BadArtifact` if its ids have changed since they were prepared."""
+        return cls(
+            open_ids(work, prepared),
+            context_length=prepared.data.context_length,
+            sequences=sequences,
+            seed=prepared.data.seed,
+            windows=prepared.data.windows,
+        )
 
     def tokens(self, step: int) -> NDArray[Any]:
         """The step's windows (sequences, context_length + 1), in the dtype of the ids; a batch may span two epochs."""

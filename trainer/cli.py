@@ -71,11 +71,10 @@ def _resume(arguments: argparse.Namespace) -> int:
 
 
 def _publish(arguments: argparse.Namespace) -> int:
-    from trainer.publish import publish
+    from trainer.publish import PublishOptions, publish
 
-    print(
-        publish(arguments.work, arguments.out, name=arguments.name, mirrors=arguments.mirror, partial=arguments.partial)
-    )
+    options = PublishOptions(arguments.name, tuple(arguments.mirror), arguments.partial)
+    print(publish(arguments.work, arguments.out, options))
     return Verdict.MATCH.code
 
 

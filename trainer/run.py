@@ -105,13 +105,7 @@ def _go_on(work: Work, data: Prepared, recipe: Recipe, settings: Settings, threa
     remove_temporaries(work.folder)
     work.states.mkdir(exist_ok=True)
     remove_temporaries(work.states)
-    batches = Batches(
-        prepared.open_ids(work, data),
-        context_length=data.data.context_length,
-        sequences=recipe.batch.sequences,
-        seed=data.data.seed,
-        windows=data.data.windows,
-    )
+    batches = Batches.open(work, data, recipe.batch.sequences)
     training = Training(work, recipe, settings, batches, reference, threads)
     with watch_signals() as stop:
         state, log = _recover(training)
