@@ -84,8 +84,8 @@ class Store:
     def file(self, path: str, size: int, digest: Digest) -> Path:
         """A local file with these contents: the run's own in place, else the cached one, fetched if need be.
 
-        The digest was checked just now, or earlier by this store if the file has not changed since. BadArtifact when
-        the bytes are wrong wherever there are any, Unavailable when they cannot be had, Unsupported if the disk refuses.
+        The digest was checked just now, or earlier by this store if the file has not changed since. BadArtifact: the
+        bytes are wrong wherever there are any; Unavailable: they cannot be had; Unsupported: the disk refuses.
         """
         wanted, failures = Object(path, size, digest), Failures(path, self._progress)
         found = self._local.file(wanted, failures)
