@@ -53,7 +53,7 @@ class Network:
         self.eps = np.float32(recipe.model.norm_eps)
         self.grads: Grads = {}
 
-    def gradient(self, inputs: IntArray, targets: IntArray, total_targets: int) -> tuple[Grads, int]:
+    def gradient(self, inputs: IntArray, targets: IntArray, total_targets: int) -> tuple[Grads, I64]:
         """Exact gradient sums and loss sum (units 2^-32) of inputs and targets (B, T). Raises NonFinite."""
         params, ops = self.prepared.params, self.ops
         batch = inputs.shape[0]
@@ -68,7 +68,7 @@ class Network:
         self._add(EMBED, ops.embedding_backward(dx, inputs.reshape(-1), self.model.vocab_size))
         return self.grads, loss_sum
 
-    def _head(self, x: F32, targets: IntArray, total_targets: int) -> tuple[int, F32]:
+    def _head(self, x: F32, targets: IntArray, total_targets: int) -> tuple[I64, F32]:
         """Final norm, logits, loss, and back to the gradient of x (N, C)."""
         ops, bits = self.ops, self.recipe.numerics.head_bits
         weight = EMBED if self.model.tied_head else HEAD
@@ -84,17 +84,17 @@ class Network:
         """x (N, C) -> (N, C): x + attention(norm(x)), then x + mlp(norm(x))."""
         h, norm1 = self._norm(x, prefix + "input_layernorm.weight")
         a, attention = self._attention_forward(h, prefix + "self_attn.", batch)
-        x = x + a
+        x = self.ops.add(x, a)
         h2, norm2 = self._norm(x, prefix + "post_attention_layernorm.weight")
         m, mlp = self._mlp_forward(h2, prefix + "mlp.")
-        return x + m, (norm1, attention, norm2, mlp)
+        return self.ops.add(x, m), (norm1, attention, norm2, mlp)
 
     def _layer_backward(self, dx: F32, prefix: str, cache: Any) -> F32:
         norm1, attention, norm2, mlp = cache
         dh2 = self._mlp_backward(dx, prefix + "mlp.", mlp)
-        dx = dx + self._norm_backward(dh2, prefix + "post_attention_layernorm.weight", norm2)
+        dx = self.ops.add(dx, self._norm_backward(dh2, prefix + "post_attention_layernorm.weight", norm2))
         dh = self._attention_backward(dx, prefix + "self_attn.", attention)
-        return dx + self._norm_backward(dh, prefix + "input_layernorm.weight", norm1)
+        return self.ops.add(dx, self._norm_backward(dh, prefix + "input_layernorm.weight", norm1))
 
     def _attention_forward(self, h: F32, prefix: str, batch: int) -> tuple[F32, Any]:
         """h (N, C) -> output projection of the attention (N, C)."""
@@ -102,9 +102,9 @@ class Network:
         rows = ops.quantise(h, self.bits)
         q, q_norm = self._heads(rows, prefix + "q", batch, self.model.num_heads)
         k, k_norm = self._heads(rows, prefix + "k", batch, self.model.num_kv_heads)
-        v = self._split(ops.dot(rows, self.prepared.rows[prefix + "v_proj.weight"]), batch, self.model.num_kv_heads)
+        v = ops.split_heads(ops.dot(rows, self.prepared.rows[prefix + "v_proj.weight"]), batch, self.model.num_kv_heads)
         out, cache = ops.attention_forward(q, k, v, window=self.model.sliding_window, bits=self.bits)
-        merged = self._merge(out)  # (N, H * D)
+        merged = ops.merge_heads(out)  # (N, H * D)
         y = ops.dot(ops.quantise(merged, self.bits), self.prepared.rows[prefix + "o_proj.weight"])
         return y, (h, q_norm, k_norm, cache, merged, batch)
 
@@ -114,11 +114,11 @@ class Network:
         if self.model.qk_norm:
             flat, cache = self._norm(x.reshape(-1, self.model.head_dim), prefix + "_norm.weight")
             x = flat.reshape(x.shape)
-        return self.ops.rope_forward(self._split(x, batch, heads), self.prepared.rope), cache
+        return self.ops.rope_forward(self.ops.split_heads(x, batch, heads), self.prepared.rope), cache
 
     def _heads_backward(self, dx: F32, prefix: str, cache: Any) -> F32:
         """(B, heads, T, D) gradient of a rotated head -> gradient of the projection (N, heads * D)."""
-        merged = self._merge(self.ops.rope_backward(dx, self.prepared.rope))
+        merged = self.ops.merge_heads(self.ops.rope_backward(dx, self.prepared.rope))
         if not self.model.qk_norm:
             return merged
         flat = self._norm_backward(merged.reshape(-1, self.model.head_dim), prefix + "_norm.weight", cache)
@@ -126,13 +126,14 @@ class Network:
 
     def _attention_backward(self, dy: F32, prefix: str, cache: Any) -> F32:
         h, q_norm, k_norm, attention, merged, batch = cache
-        dmerged = self._linear_backward(dy, prefix + "o_proj.weight", self.ops.quantise_t(merged, self.bits))
-        dq, dk, dv = self.ops.attention_backward(self._split(dmerged, batch, self.model.num_heads), attention)
-        columns = self.ops.quantise_t(h, self.bits)
-        dh = self._linear_backward(self._heads_backward(dq, prefix + "q", q_norm), prefix + "q_proj.weight", columns)
-        dh += self._linear_backward(self._heads_backward(dk, prefix + "k", k_norm), prefix + "k_proj.weight", columns)
-        dh += self._linear_backward(self._merge(dv), prefix + "v_proj.weight", columns)
-        return dh
+        ops = self.ops
+        dmerged = self._linear_backward(dy, prefix + "o_proj.weight", ops.quantise_t(merged, self.bits))
+        dq, dk, dv = ops.attention_backward(ops.split_heads(dmerged, batch, self.model.num_heads), attention)
+        columns = ops.quantise_t(h, self.bits)
+        dh_q = self._linear_backward(self._heads_backward(dq, prefix + "q", q_norm), prefix + "q_proj.weight", columns)
+        dh_k = self._linear_backward(self._heads_backward(dk, prefix + "k", k_norm), prefix + "k_proj.weight", columns)
+        dh_v = self._linear_backward(ops.merge_heads(dv), prefix + "v_proj.weight", columns)
+        return ops.add(ops.add(dh_q, dh_k), dh_v)
 
     def _mlp_forward(self, h: F32, prefix: str) -> tuple[F32, Any]:
         ops, rows = self.ops, self.ops.quantise(h, self.bits)
@@ -147,9 +148,8 @@ class Network:
         dy = self._linear_backward(dout, prefix + "down_proj.weight", self.ops.quantise_t(y, self.bits))
         dgate, dup = self.ops.swiglu_backward(dy, swiglu)
         columns = self.ops.quantise_t(h, self.bits)
-        dh = self._linear_backward(dgate, prefix + "gate_proj.weight", columns)
-        dh += self._linear_backward(dup, prefix + "up_proj.weight", columns)
-        return dh
+        dh_gate = self._linear_backward(dgate, prefix + "gate_proj.weight", columns)
+        return self.ops.add(dh_gate, self._linear_backward(dup, prefix + "up_proj.weight", columns))
 
     def _linear_backward(self, dy: F32, weight: str, x_columns: Any) -> F32:
         """dy (N, O) -> dx (N, I); adds the weight's gradient. x_columns: fixed-point columns of the input (N, I)."""
@@ -170,12 +170,3 @@ class Network:
     def _add(self, name: str, terms: I64) -> None:
         held = self.grads.get(name)
         self.grads[name] = terms if held is None else self.ops.add_sums(held, terms)
-
-    def _split(self, x: F32, batch: int, heads: int) -> F32:
-        """(N, heads * D) -> (B, heads, T, D), contiguous."""
-        return np.ascontiguousarray(x.reshape(batch, -1, heads, self.model.head_dim).transpose(0, 2, 1, 3))
-
-    def _merge(self, x: F32) -> F32:
-        """(B, heads, T, D) -> (N, heads * D), contiguous."""
-        batch, heads, tokens, dim = x.shape
-        return np.ascontiguousarray(x.transpose(0, 2, 1, 3)).reshape(batch * tokens, heads * dim)

@@ -9,8 +9,10 @@ import numpy as np
 
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.state import StateDocument
-from auditkit.formats.tensors import TensorEntry, sorted_entries
+from auditkit.formats.tensors import TensorEntry, dtype_name, sorted_entries
+from auditkit.model.ops import Ops
 from auditkit.model.params import init_params, parameter_table
+from auditkit.numerics import reference
 from auditkit.numerics.arrays import F32
 
 ROLES = ("param", "adam_m", "adam_v")
@@ -43,9 +45,17 @@ def _zeros(params: dict[str, F32]) -> dict[str, F32]:
     return {name: np.zeros_like(array) for name, array in params.items()}
 
 
-def document(state: State, recipe: Recipe) -> StateDocument:
-    """The state document; its root() is the state root of the records."""
-    entries = sorted_entries((TensorEntry.of(name, role, array) for name, role, array in state.tensors()), "state")
+def document(state: State, recipe: Recipe, ops: Ops = reference) -> StateDocument:
+    """The state document; its root() is the state root of the records. `ops` hashes the arrays where they are."""
+    tensors = list(state.tensors())
+    found = ops.digests([array for _, _, array in tensors])
+    entries = sorted_entries(
+        (
+            TensorEntry(name, role, dtype_name(array.dtype), array.shape, digest)
+            for (name, role, array), digest in zip(tensors, found, strict=True)
+        ),
+        "state",
+    )
     return StateDocument(
         step=state.step,
         sequence=state.step * recipe.batch.sequences,

@@ -17,7 +17,7 @@ from threadpoolctl import ThreadpoolController
 from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
-from auditkit.formats.tensors import TensorEntry, gradient_root
+from auditkit.formats.tensors import TensorEntry, dtype_name, gradient_root
 from auditkit.model.network import Grads, Network, Prepared, prepare
 from auditkit.model.ops import Ops
 from auditkit.model.params import ParamSpec, parameter_table
@@ -31,10 +31,10 @@ __all__ = ["GradSum", "NonFinite", "StepResult", "grads", "micro_batches", "step
 
 @dataclass(frozen=True)
 class GradSum:
-    """Exact gradient sums (int64, units 2^-56) by parameter name and the exact loss sum (units 2^-32)."""
+    """Exact gradient sums (int64, units 2^-56) by parameter name and the exact loss sum (int64 (), units 2^-32)."""
 
     grads: Grads
-    loss_sum: int
+    loss_sum: I64
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,18 @@ def grads(prepared: Prepared, tokens: IntArray, total_targets: int, recipe: Reci
     return GradSum({spec.name: found[spec.name] for spec in parameter_table(recipe.model)}, loss_sum)
 
 
-def leaf(part: GradSum) -> MicroBatchLeaf:
+def leaf(part: GradSum, ops: Ops) -> MicroBatchLeaf:
     """The micro-batch's leaf: its loss sum and the root of its int64 gradient sums."""
-    return MicroBatchLeaf(part.loss_sum, gradient_digest(part.grads))
+    return MicroBatchLeaf(int(part.loss_sum), gradient_digest(part.grads, ops))
 
 
-def gradient_digest(arrays: Mapping[str, F32] | Mapping[str, I64]) -> Digest:
+def gradient_digest(arrays: Mapping[str, F32 | I64], ops: Ops) -> Digest:
     """Root of gradient tensors by name: int64 sums for a micro-batch, binary32 for the whole step."""
-    return gradient_root(TensorEntry.of(name, "grad", array) for name, array in arrays.items())
+    found = ops.digests(list(arrays.values()))
+    return gradient_root(
+        TensorEntry(name, "grad", dtype_name(array.dtype), array.shape, digest)
+        for (name, array), digest in zip(arrays.items(), found, strict=True)
+    )
 
 
 def update(
@@ -96,9 +100,9 @@ def update(
         specs = parameter_table(recipe.model)
         triples = dict(zip((s.name for s in specs), pool.map(one, specs), strict=True))
     new = State(state.step + 1, *({n: t[role] for n, t in triples.items()} for role in range(3)))
-    _check_finite(new)
-    loss = ops.mean_loss(total.loss_sum, total_targets)
-    return new, StepResult(loss, norm, lr, gradient_digest(rounded), ())
+    ops.check_finite({f"{role} of {name}": array for name, role, array in new.tensors()})
+    loss = ops.mean_loss(int(total.loss_sum), total_targets)
+    return new, StepResult(loss, norm, lr, gradient_digest(rounded, ops), ())
 
 
 def step(
@@ -121,17 +125,19 @@ def step(
     prepared = prepare(state.params, recipe, ops)
     parts = list(micro_batches(tokens, recipe))
     workers = max(1, min(threads, len(parts)))
-    total, leaves = GradSum({}, 0), []
+    total: GradSum | None = None
+    leaves = []
     with (
         _blas().limit(limits=max(1, threads // workers)),
         ThreadPoolExecutor(workers) as pool,
     ):
         results = pool.map(lambda part: _part(prepared, part, total_targets, recipe, ops), parts)
         for done, (part, part_leaf) in enumerate(results, start=1):
-            total = _add(total, part, ops)
+            total = part if total is None else _add(total, part, ops)
             leaves.append(part_leaf)
             if on_micro_batch is not None:
                 on_micro_batch(done)
+    assert total is not None  # a recipe has at least one sequence a step
     new, result = update(state, total, total_targets, recipe, ops, threads=threads)
     return new, StepResult(result.loss, result.norm, result.lr, result.gradient, tuple(leaves))
 
@@ -146,17 +152,9 @@ def _part(
     prepared: Prepared, tokens: IntArray, total_targets: int, recipe: Recipe, ops: Ops
 ) -> tuple[GradSum, MicroBatchLeaf]:
     part = grads(prepared, tokens, total_targets, recipe, ops)
-    return part, leaf(part)
+    return part, leaf(part, ops)
 
 
 def _add(total: GradSum, part: GradSum, ops: Ops) -> GradSum:
-    if not total.grads:
-        return part
     summed = {name: ops.add_sums(held, part.grads[name]) for name, held in total.grads.items()}
-    return GradSum(summed, total.loss_sum + part.loss_sum)
-
-
-def _check_finite(state: State) -> None:
-    for name, role, array in state.tensors():
-        if not np.isfinite(array).all():
-            raise NonFinite(f"the update makes {role} of {name} non-finite")
+    return GradSum(summed, ops.add_sums(total.loss_sum, part.loss_sum))

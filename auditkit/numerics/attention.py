@@ -50,11 +50,14 @@ def attention_scale(head_dim: int) -> np.float32:
 
 
 @functools.lru_cache(maxsize=4)
-def visible(heads: int, tokens: int, window: int) -> F32:
-    """(R * T, T) float32: 1 where query i of any head sees key j: j <= i and (window == 0 or i - j < window); else 0."""
+def visible(heads: int, tokens: int, window: int) -> I32:
+    """(R * T, T) int32 masks: -1 (all bits) where query i of any head sees key j, else 0.
+
+    Query i sees key j if j <= i and (window == 0 or i - j < window).
+    """
     i = np.arange(tokens)[:, None]
     j = np.arange(tokens)[None, :]
-    seen = np.tile(((j <= i) & ((i - j < window) | (window == 0))).astype(np.float32), (heads, 1))
+    seen = np.tile(-((j <= i) & ((i - j < window) | (window == 0))).astype(np.int32), (heads, 1))
     seen.flags.writeable = False
     return seen
 
@@ -88,7 +91,7 @@ def attention_forward(q: F32, k: F32, v: F32, *, window: int, bits: int) -> tupl
 
 def attention_backward(dout: F32, cache: AttentionCache) -> tuple[F32, F32, F32]:
     """Gradients of q (B, H, T, D), k and v (B, G, T, D) from dout (B, H, T, D). Raises NonFinite."""
-    stacked = dout.reshape(cache.out.shape)
+    stacked: F32 = dout.reshape(cache.out.shape)
     count, tokens, head_dim = cache.key_shape
     seen = visible(stacked.shape[1] // max(1, tokens), tokens, cache.window)
     dq = np.empty_like(stacked)
@@ -100,7 +103,7 @@ def attention_backward(dout: F32, cache: AttentionCache) -> tuple[F32, F32, F32]
     return dq.reshape(dout.shape), dk.reshape(shape), dv.reshape(shape)
 
 
-def _backward_groups(dout: F32, cache: AttentionCache, at: slice, seen: F32) -> tuple[F32, F32, F32]:
+def _backward_groups(dout: F32, cache: AttentionCache, at: slice, seen: I32) -> tuple[F32, F32, F32]:
     """dout (g, R * T, D) -> dq (g, R * T, D), dk, dv (g, T, D). The sums of dk and dv run over all R * T queries."""
     query, key, value = _pick(cache.q, at), _pick(cache.k, at), _pick(cache.v, at)
     sums = cache.row_sum[at][..., None]
@@ -108,7 +111,8 @@ def _backward_groups(dout: F32, cache: AttentionCache, at: slice, seen: F32) -> 
     e = weights_of(scores(query, key, scale), cache.row_max[at], seen)
     ds = dot(quantise(dout, value.bits), value)  # dP; becomes dS in place
     ds -= row_sum(dout * cache.out[at])[..., None]
-    ds *= e / sums  # zero where the key is not visible, for e is zero there
+    hide(ds, seen)
+    ds *= e / sums
     ds *= scale
     dq = weighted_sum(ds, key, true_bound(ds, key))
     ds_t = np.swapaxes(ds, -1, -2)
@@ -129,19 +133,29 @@ def scores(q: Rows, k: Rows, scale: np.float32) -> F32:
     return s
 
 
-def masked_max(s: F32, seen: F32) -> F32:
+def masked_max(s: F32, seen: I32) -> F32:
     """(g, M) the largest visible score of each query."""
     largest: F32 = np.where(seen != 0, s, np.float32(-np.inf)).max(axis=-1)
     return largest
 
 
-def weights_of(s: F32, row_max: F32, seen: F32) -> F32:
+def weights_of(s: F32, row_max: F32, seen: I32) -> F32:
     """(g, M, T) e = exp(s - m), zero where the key is not visible. Overwrites s."""
     s -= row_max[..., None]
-    s *= seen  # what is not visible becomes a harmless 0 before exp and is zeroed after it
+    hide(s, seen)
     exp(s, out=s)
-    s *= seen
+    hide(s, seen)
     return s
+
+
+def hide(x: F32, seen: I32) -> None:
+    """Set x (g, M, T) to +0 where the key is not visible, in place.
+
+    By masking bits: a product with 0 would turn the infinity of an overflowed later score into NaN, and so let a later
+    token change an earlier position.
+    """
+    words = x.view(np.int32)
+    np.bitwise_and(words, seen, out=words)
 
 
 def softmax_sum(e: F32) -> F32:

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditkit.numerics.arrays import F32, IntArray, row_blocks
+from auditkit.numerics.arrays import F32, I64, IntArray, row_blocks
 from auditkit.numerics.attention import softmax_sum
-from auditkit.numerics.exact_sum import LOSS_UNIT, sum_rows, to_fixed
+from auditkit.numerics.exact_sum import LOSS_UNIT, add_sums, sum_rows, to_fixed
 from auditkit.numerics.exp import exp
 from auditkit.numerics.log import log
 
 
-def cross_entropy(logits: F32, targets: IntArray, z_loss: np.float32, total_targets: int) -> tuple[int, F32]:
+def cross_entropy(logits: F32, targets: IntArray, z_loss: np.float32, total_targets: int) -> tuple[I64, F32]:
     """Loss and gradient of N rows of logits.
 
     loss_n = (log Z + (m - x_target)) + z_loss * lse^2, lse = m + log Z, Z = exact sum of exp(x - m).
     logits         (N, V) float32; overwritten with the gradient
     targets        (N,) integers below V
     total_targets  targets of the whole step: the gradient is of the mean over them
-    Returns the exact sum of loss_n as an integer in units 2^-32, and d(mean loss)/d(logits) (N, V) float32. Raises
+    Returns the exact sum of loss_n, int64 () in units 2^-32, and d(mean loss)/d(logits) (N, V) float32. Raises
     NonFinite.
     """
     scale = np.float32(1.0 / float(total_targets))
-    loss_sum = 0
+    loss_sum = np.zeros((), np.int64)
     for at in row_blocks(*logits.shape):
         loss = _rows(logits[at], targets[at], z_loss, scale)
-        loss_sum += int(sum_rows(to_fixed(loss, LOSS_UNIT)))
+        loss_sum = add_sums(loss_sum, sum_rows(to_fixed(loss, LOSS_UNIT)))
     return loss_sum, logits
 
 

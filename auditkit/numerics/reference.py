@@ -7,6 +7,7 @@ from auditkit.numerics.embedding import embedding_backward, embedding_forward
 from auditkit.numerics.exact_dot import dot, quantise, quantise_t
 from auditkit.numerics.exact_sum import add_sums, from_fixed, to_fixed
 from auditkit.numerics.global_norm import clip_factor, norm_from_squares, squares
+from auditkit.numerics.layout import add, check_finite, digests, merge_heads, split_heads
 from auditkit.numerics.rms_norm import rms_norm_backward, rms_norm_forward
 from auditkit.numerics.rope import rope_backward, rope_forward, rope_table
 from auditkit.numerics.schedule import learning_rate
@@ -15,19 +16,23 @@ from auditkit.numerics.swiglu import swiglu_backward, swiglu_forward
 name = "numpy"
 
 __all__ = [
+    "add",
     "adamw",
     "adamw_scalars",
     "add_sums",
     "attention_backward",
     "attention_forward",
+    "check_finite",
     "clip_factor",
     "cross_entropy",
+    "digests",
     "dot",
     "embedding_backward",
     "embedding_forward",
     "from_fixed",
     "learning_rate",
     "mean_loss",
+    "merge_heads",
     "name",
     "norm_from_squares",
     "quantise",
@@ -37,6 +42,7 @@ __all__ = [
     "rope_backward",
     "rope_forward",
     "rope_table",
+    "split_heads",
     "squares",
     "swiglu_backward",
     "swiglu_forward",

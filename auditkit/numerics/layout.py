@@ -1,0 +1,42 @@
+"""Moves and plain additions between the ops: at most one binary32 addition an element (SPEC.md section 15)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from auditkit.formats.digest import Digest
+from auditkit.formats.tensors import tensor_digest
+from auditkit.numerics.arrays import F32, I64
+from auditkit.numerics.nonfinite import NonFinite
+
+
+def add(x: F32, y: F32) -> F32:
+    """x + y elementwise: residual stream, and gradients that meet."""
+    total: F32 = x + y
+    return total
+
+
+def split_heads(x: F32, batch: int, heads: int) -> F32:
+    """(N, heads * D) -> (B, heads, T, D), contiguous."""
+    dim = x.shape[1] // heads
+    return np.ascontiguousarray(x.reshape(batch, -1, heads, dim).transpose(0, 2, 1, 3))
+
+
+def merge_heads(x: F32) -> F32:
+    """(B, heads, T, D) -> (N, heads * D), contiguous."""
+    batch, heads, tokens, dim = x.shape
+    return np.ascontiguousarray(x.transpose(0, 2, 1, 3)).reshape(batch * tokens, heads * dim)
+
+
+def digests(arrays: Sequence[F32 | I64]) -> list[Digest]:
+    """The tensor digest of each array."""
+    return [tensor_digest(array) for array in arrays]
+
+
+def check_finite(arrays: Mapping[str, F32]) -> None:
+    """Raises NonFinite naming the first array that holds inf or NaN."""
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise NonFinite(f"the update makes {name} non-finite")
