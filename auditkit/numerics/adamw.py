@@ -52,7 +52,7 @@ def adamw(
     g = grad * clip; m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * (g * g);
     param = param * decay - step_size * (m / (sqrt(v) / sqrt(1 - beta2^t) + eps)); decay only where `decayed`.
     """
-    outs = tuple(np.empty_like(param) for _ in range(3))
+    outs = tuple(np.empty(param.shape, np.float32) for _ in range(3))
     flat = [array.reshape(-1) for array in (param, m, v, grad, *outs)]
     decay = scalars.decay if decayed else np.float32(1)
     for start in range(0, param.size, _BLOCK):

@@ -32,7 +32,7 @@ def from_fixed(total: I64, unit: int) -> F32:
 
 def sum_rows(terms: I64) -> I64:
     """Sum (N, ...) int64 over the first axis. Raises NonFinite when the sizes of the terms add up to 2^62 or more."""
-    _check_sizes(terms)
+    _check_sizes(terms, np.zeros(1, np.int64))
     total: I64 = np.add.reduce(terms, axis=0, dtype=np.int64)
     return total
 
@@ -41,26 +41,25 @@ def sum_segments(terms: I64, starts: IntArray) -> I64:
     """Sums of consecutive rows of (N, ...) int64: segment i is rows starts[i] .. starts[i+1]-1. Raises NonFinite as
     sum_rows.
     """
-    _check_sizes(terms)
+    _check_sizes(terms, starts)
     total: I64 = np.add.reduceat(terms, starts, axis=0, dtype=np.int64)
     return total
 
 
 def add_sums(total: I64, terms: I64) -> I64:
     """total + terms elementwise, both int64 sums. Raises NonFinite when a sum would leave +-2^62."""
-    summed = total + terms
-    if summed.size and not (_size(total) + _size(terms) < _LIMIT):
-        raise NonFinite("an exact sum leaves 62 bits")
-    return summed
+    if total.size and not (_size(total) + _size(terms) < _LIMIT):
+        _check_sizes(np.stack([total, terms]), np.zeros(1, np.int64))
+    return total + terms
 
 
 def _size(array: I64) -> float:
     return max(float(array.max()), -float(array.min()))
 
 
-def _check_sizes(terms: I64) -> None:
+def _check_sizes(terms: I64, starts: IntArray) -> None:
     if terms.size == 0 or _size(terms) * terms.shape[0] < _LIMIT:
         return
-    sizes = np.add.reduce(np.abs(terms).astype(np.float64), axis=0)
+    sizes = np.add.reduceat(np.abs(terms).astype(np.float64), starts, axis=0, dtype=np.float64)
     if float(sizes.max()) >= _LIMIT:
         raise NonFinite("an exact sum leaves 62 bits")

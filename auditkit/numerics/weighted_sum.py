@@ -21,35 +21,48 @@ def weighted_sum(weights: F32, rows: Rows, bound: I32) -> F32:
 
     weights  (..., M, N) float32, finite
     rows     (..., N, D), from exact_dot.quantise
-    bound    (..., M) int32 exponents: |w_mn| * 2^x_n <= 2^bound_m for every n; ZERO_ROW where all products are zero
+    bound    (..., M) int32 exponents: |w_mn| * 2^x_n <= 2^bound_m for every n; any number where all products are zero
     result   (..., M, D) float32
     Raises Unsupported where the sum could leave 63 bits.
     """
-    grid = round_to_grid(scale_columns(weights, rows.exponents, bound), bound[..., None], rows.bits)
+    wide = not (_within(_live(rows)) and _within(bound))
+    grid = round_to_grid(scale_columns(weights, rows.exponents, wide=wide), bound[..., None], rows.bits)
     return dot(Rows(grid, bound, rows.bits), _unit_columns(rows))
 
 
-def scale_columns(weights: F32, exponents: I32, bound: I32) -> F32 | F64:
-    """w_mn * 2^x_n (0 for a zero row): binary32 where that loses nothing that matters, else binary64 (always exact).
+def scale_columns(weights: F32, exponents: I32, *, wide: bool) -> F32 | F64:
+    """w_mn * 2^x_n (0 for a zero row), in binary64 if `wide` (always exact), else in binary32.
 
     A product below 2^-126, where binary32 loses bits, is below 2^-66 of any bound >= 2^-60: it becomes the integer 0.
     """
     zero = exponents == ZERO_ROW
-    if _within(exponents[~zero]) and _within(bound[bound != ZERO_ROW]):
-        powers = np.ldexp(np.where(zero, np.float32(0), np.float32(1)), np.maximum(exponents, -_SAFE))
-        return weights * powers[..., None, :]
-    return weights.astype(np.float64) * np.ldexp(np.where(zero, 0.0, 1.0), exponents)[..., None, :]
+    if wide:
+        return weights.astype(np.float64) * np.ldexp(np.where(zero, 0.0, 1.0), exponents)[..., None, :]
+    powers = np.ldexp(np.where(zero, np.float32(0), np.float32(1)), np.maximum(exponents, -_SAFE))
+    return weights * powers[..., None, :]
 
 
 def true_bound(weights: F32, rows: Rows) -> I32:
-    """(..., M) the exponent of the exact max_n |w_mn| * 2^x_n over the rows n that are not zero. Raises NonFinite."""
-    scaled = scale_columns(weights, rows.exponents, rows.exponents)
-    amax = np.maximum(scaled.max(axis=-1), -scaled.min(axis=-1))
-    if scaled.dtype == np.float32 and (amax < _SMALL).any() and weights[amax < _SMALL].any():
-        zero = rows.exponents == ZERO_ROW  # binary32 may have lost bits of the small products
-        exact = weights.astype(np.float64) * np.ldexp(np.where(zero, 0.0, 1.0), rows.exponents)[..., None, :]
-        return row_exponents(np.maximum(exact.max(axis=-1), -exact.min(axis=-1)))
-    return row_exponents(amax)
+    """(..., M) the exponent of the exact max_n |w_mn| * 2^x_n over the rows n that are not zero. Raises NonFinite.
+
+    0 where all products are zero: -149, as the specification has it, can also be a true bound, and any will do there.
+    """
+    wide = not _within(_live(rows))
+    amax = _largest(scale_columns(weights, rows.exponents, wide=wide))
+    lost = ~((amax >= _SMALL) & (amax < np.inf))  # of products this small or large binary32 may have lost bits
+    if not wide and lost.any() and weights[lost].any():
+        amax = _largest(scale_columns(weights, rows.exponents, wide=True))
+    return np.where(amax == 0, np.int32(0), row_exponents(amax))
+
+
+def _largest(x: F32 | F64) -> F32 | F64:
+    largest: F32 | F64 = np.maximum(x.max(axis=-1), -x.min(axis=-1))
+    return largest
+
+
+def _live(rows: Rows) -> I32:
+    """The exponents of the rows that are not zero."""
+    return rows.exponents[rows.exponents != ZERO_ROW]
 
 
 def _unit_columns(rows: Rows) -> Rows:

@@ -1,0 +1,77 @@
+"""Gradient norm and clip (section 13), AdamW (14)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from auditkit.numerics.float64 import pow_int
+from tests.ops.oracle.rounding import Array, ieee, real, rint, rn64, rn64_sqrt, two_to
+
+F32 = np.float32
+ONE = F32(1)
+
+
+def squares(grad: Array) -> int:
+    """Section 13: A of one tensor."""
+    total = 0
+    with ieee():
+        for g in grad.reshape(-1):
+            x = real(g * g) * two_to(30)
+            hi = rint(x)
+            total += (hi << 32) + rint((x - hi) * two_to(32))
+    return total
+
+
+def norm(totals: Iterable[int]) -> np.float32:
+    """Section 13."""
+    return F32(rn64_sqrt(rn64(sum(totals) * two_to(-62))))
+
+
+def clip_factor(norm32: np.float32, clip_norm: np.float32) -> np.float32:
+    """Section 13."""
+    return F32(clip_norm / norm32) if clip_norm > 0 and norm32 > clip_norm else ONE
+
+
+class Scalars(NamedTuple):
+    """The binary32 scalars of section 14."""
+
+    beta1: np.float32
+    beta2: np.float32
+    a1: np.float32
+    a2: np.float32
+    c2: np.float32
+    rate: np.float32
+    decay: np.float32
+    eps: np.float32
+
+
+def scalars(lr: np.float32, beta1: float, beta2: float, eps: float, weight_decay: float, t: int) -> Scalars:
+    """Section 14, for t = N + 1: binary64 operations, each result rounded once."""
+
+    def less(a: float, b: float) -> float:
+        return rn64(Fraction(a) - Fraction(b))
+
+    c2 = rn64_sqrt(less(1.0, pow_int(beta2, t)))
+    rate = rn64(Fraction(float(lr)) / Fraction(less(1.0, pow_int(beta1, t))))
+    decay = less(1.0, rn64(Fraction(float(lr)) * Fraction(weight_decay)))
+    values = (beta1, beta2, less(1.0, beta1), less(1.0, beta2), c2, rate, decay, eps)
+    return Scalars(*(F32(v) for v in values))
+
+
+def adamw(
+    p: Array, m: Array, v: Array, grad: Array, clip: np.float32, s: Scalars, *, decayed: bool
+) -> tuple[Array, Array, Array]:
+    """Section 14, element by element over flat arrays."""
+    p, m, v = p.copy(), m.copy(), v.copy()
+    decay = s.decay if decayed else ONE
+    with ieee():
+        for i, raw in enumerate(grad):
+            g = raw * clip
+            m[i] = m[i] * s.beta1 + s.a1 * g
+            v[i] = v[i] * s.beta2 + (g * g) * s.a2
+            p[i] = p[i] * decay - (m[i] / (np.sqrt(v[i]) / s.c2 + s.eps)) * s.rate
+    return p, m, v
