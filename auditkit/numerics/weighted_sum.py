@@ -52,7 +52,8 @@ def true_bound(weights: F32, rows: Rows) -> I32:
     lost = ~((amax >= _SMALL) & (amax < np.inf))  # of products this small or large binary32 may have lost bits
     if not wide and lost.any() and weights[lost].any():
         amax = _largest(scale_columns(weights, rows.exponents, wide=True))
-    return np.where(amax == 0, np.int32(0), row_exponents(amax))
+    bound: I32 = np.where(amax == 0, np.int32(0), row_exponents(amax))
+    return bound
 
 
 def _largest(x: F32 | F64) -> F32 | F64:
@@ -62,7 +63,8 @@ def _largest(x: F32 | F64) -> F32 | F64:
 
 def _live(rows: Rows) -> I32:
     """The exponents of the rows that are not zero."""
-    return rows.exponents[rows.exponents != ZERO_ROW]
+    live: I32 = rows.exponents[rows.exponents != ZERO_ROW]
+    return live
 
 
 def _unit_columns(rows: Rows) -> Rows:
