@@ -15,7 +15,7 @@ MAX_FILE = 400  # lines
 MAX_FUNCTION = 60  # lines
 
 # Modules of numerics/ that ops are built from; every other module is an op.
-HELPERS = frozenset({"__init__", "arrays", "elementwise", "nonfinite", "reference", "self_test"})
+HELPERS = frozenset({"__init__", "angle", "arrays", "elementwise", "nonfinite", "reference", "self_test"})
 
 # Would differ between machines, or read a file in the locale's encoding.
 WITHOUT_ENCODING = frozenset({"read_text", "write_text"})

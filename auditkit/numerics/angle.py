@@ -1,4 +1,4 @@
-"""Sine and cosine of binary32 angles, together, before the last rounding (SPEC_ELEMENTARY.md section 4).
+"""Sine and cosine of binary32 angles, together, before the last rounding (SPEC.md section 6.4).
 
 The angle modulo pi/2 comes from integers (Payne, Hanek: "Radian reduction for trigonometric functions", 1983), so it is
 as good for 1e38 as for 1; then the binary64 kernels of float64.py. sin.py and cos.py round the result once.

@@ -1,4 +1,4 @@
-"""Cosine in binary32 (SPEC_ELEMENTARY.md section 4): reduced in integers, evaluated in binary64, rounded once."""
+"""Cosine in binary32 (SPEC.md section 6.4): reduced in integers, evaluated in binary64, rounded once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cache-sized blocks for the elementwise ops, and the one NaN they may return (SPEC_ELEMENTARY.md section 1)."""
+"""Cache-sized blocks for the elementwise ops, and the one NaN they may return (SPEC.md section 6.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""e^x in binary32 (SPEC_ELEMENTARY.md section 2): within 1 ulp over the whole range, gradual underflow, exp(+-0) = 1.
+"""e^x in binary32 (SPEC.md section 6.2): within 1 ulp over the whole range, gradual underflow, exp(+-0) = 1.
 
 x = n ln 2 + r with |r| <= ln 2 / 2; e^r by a polynomial; times 2^n. The hottest elementwise op (softmax, SiLU), so the
 passes over memory are counted: 23 for a block whose results are all normal, 26 where some are subnormal or 0.

@@ -1,4 +1,4 @@
-"""exp, log, sin, cos and integer powers in binary64, for tables and scalars (SPEC_ELEMENTARY.md section 5).
+"""exp, log, sin, cos and integer powers in binary64, for tables and scalars (SPEC.md section 6.5).
 
 Same rules as the binary32 ops: + - * /, rint and powers of two, one rounding each, our own series. Within 1 ulp,
 which is far more than RoPE tables, learning rates and bias corrections need: they are rounded once to binary32.

@@ -1,4 +1,4 @@
-"""Natural logarithm in binary32 (SPEC_ELEMENTARY.md section 3), within 1 ulp for every positive number.
+"""Natural logarithm in binary32 (SPEC.md section 6.3), within 1 ulp for every positive number.
 
 x = 2^k m, m in [sqrt(1/2), sqrt 2); f = m - 1, s = f / (2 + f): log m = 2 atanh s = f - (f^2/2 - s (f^2/2 + R)) with
 R = 2/3 s^2 + 2/5 s^4 + ... (arranged as in FreeBSD's e_log.c: f itself is exact, so only small terms round).

@@ -1,4 +1,4 @@
-"""Normal initialiser: element i of a tensor depends on seed, tensor name and i only (SPEC_ELEMENTARY.md section 7)."""
+"""Normal initialiser: element i of a tensor depends on seed, tensor name and i only (SPEC.md section 6.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Philox4x32-10: random words as a pure function of (seed, stream, block) (SPEC_ELEMENTARY.md section 6).
+"""Philox4x32-10: random words as a pure function of (seed, stream, block) (SPEC.md section 6.6).
 
 Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011; constants as in Random123.
 """

@@ -1,4 +1,4 @@
-"""The order in which an epoch visits the windows of a token stream (SPEC_ELEMENTARY.md section 8)."""
+"""The order in which an epoch visits the windows of a token stream (SPEC.md section 6.8)."""
 
 from __future__ import annotations
 
