@@ -76,7 +76,7 @@ def _parse(text: str, what: str) -> Value:
     except RecursionError:
         raise BadArtifact(f"{what}: nested deeper than {LIMITS.json_depth_levels} levels") from None
     except json.JSONDecodeError as error:
-        raise BadArtifact(f"{what}: not JSON: {error.msg.lower()} at character {error.pos}") from None
+        raise BadArtifact(f"{what}: not JSON at character {error.pos}: {error.msg.lower()}") from None
 
 
 def _object(pairs: list[tuple[str, Value]]) -> dict[str, Value]:

@@ -1,0 +1,64 @@
+"""Every format behind one signature: bytes in, the bytes that the parsed value prints out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from auditkit.formats import bits, canonical
+from auditkit.formats.corpus import CorpusIndex
+from auditkit.formats.digest import check_digest
+from auditkit.formats.leaves import LeavesFile
+from auditkit.formats.paths import check_path
+from auditkit.formats.recipe import Recipe
+from auditkit.formats.record import RecordFile, StepRecord
+from auditkit.formats.run import RunManifest
+from auditkit.formats.safetensors import SafetensorsHeader
+from auditkit.formats.state import StateDocument, StateIndex
+from auditkit.formats.stream import StreamIndex
+from auditkit.formats.zstd import decompress
+from tests.formats import samples
+
+ZSTD_SIZE = 16  # what the zstd vectors must decompress to
+
+
+def _json(data: bytes) -> bytes:
+    return canonical.dumps(canonical.loads(data, what="document", limit=1 << 20))
+
+
+def _safetensors(data: bytes) -> bytes:
+    header = SafetensorsHeader.parse(data, len(data))
+    return header.encode() + data[len(header.encode()) :]
+
+
+def _leaves(data: bytes) -> bytes:
+    return LeavesFile.parse(data, micro_batches=samples.MICRO_BATCHES).encode()
+
+
+def _zstd(data: bytes) -> bytes:
+    decompress(data, size=ZSTD_SIZE, what="frame")
+    return data
+
+
+def _text(check: Callable[[str], str]) -> Callable[[bytes], bytes]:
+    """For the small text forms; surrogateescape keeps bytes that are not UTF-8."""
+    return lambda data: check(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
+PARSERS: dict[str, Callable[[bytes], bytes]] = {
+    "canonical": _json,
+    "corpus": lambda data: CorpusIndex.parse(data).encode(),
+    "digest": _text(lambda text: check_digest(text, "digest")),
+    "f32": _text(lambda text: bits.f32_text(bits.parse_f32(text))),
+    "f64": _text(lambda text: bits.f64_text(bits.parse_f64(text))),
+    "leaves": _leaves,
+    "path": _text(lambda text: check_path(text, "path")),
+    "recipe": lambda data: Recipe.parse(data).encode(),
+    "record": lambda data: StepRecord.parse(data).encode(),
+    "records": lambda data: RecordFile.parse(data).encode(),
+    "run": lambda data: RunManifest.parse(data).encode(),
+    "safetensors": _safetensors,
+    "state": lambda data: StateDocument.parse(data).encode(),
+    "state_index": lambda data: StateIndex.parse(data).encode(),
+    "stream_index": lambda data: StreamIndex.parse(data).encode(),
+    "zstd": _zstd,
+}

@@ -1,0 +1,205 @@
+"""One valid value of every format, small enough to read; the tests and the vector generator vary them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from auditkit.formats import recipe, record, run, state
+from auditkit.formats.bits import f32_bits, to_f32
+from auditkit.formats.corpus import CorpusIndex, Document
+from auditkit.formats.digest import content_digest
+from auditkit.formats.leaves import LeavesFile, MicroBatchLeaf, micro_root
+from auditkit.formats.safetensors import SafetensorsHeader
+from auditkit.formats.shard import header_of
+from auditkit.formats.stream import FrameRow, StreamIndex, batch_digest, encode_frame, frame_row
+from auditkit.formats.tensors import TensorEntry
+from auditkit.formats.zstd import compress
+
+STEPS = 3
+MICRO_BATCHES = 2
+
+RECIPE = recipe.Recipe(
+    model=recipe.ModelConfig(
+        vocab_size=512,
+        hidden_size=64,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=16,
+        ffn_size=128,
+        context_length=8,
+        rope_theta=10000.0,
+        norm_eps=to_f32(1e-5),
+        tied_head=True,
+        qk_norm=True,
+        sliding_window=0,
+    ),
+    loss=recipe.LossConfig(z_loss=0.0),
+    optimizer=recipe.OptimizerConfig(
+        kind="adamw", beta1=0.9, beta2=0.95, eps=to_f32(1e-8), weight_decay=0.1, clip_norm=1.0
+    ),
+    schedule=recipe.ScheduleConfig(
+        kind="wsd", peak_lr=1e-3, min_lr=1e-4, warmup_steps=2, decay_steps=3, total_steps=10
+    ),
+    batch=recipe.BatchConfig(sequences=3, micro_batch_sequences=2),
+    numerics=recipe.NumericsConfig(version=1, product="fx", body_bits=14, head_bits=21),
+    init=recipe.InitConfig(seed=7, std=0.02, residual_std=0.01),
+)
+
+
+def digest_of(text: str) -> str:
+    """A digest that stands for something which is not part of the sample."""
+    return content_digest(text.encode("utf-8"))
+
+
+def array(start: int, *shape: int) -> NDArray[Any]:
+    """float32 values start, start+1, ... of that shape."""
+    return np.arange(start, start + int(np.prod(shape)), dtype=np.float32).reshape(shape)
+
+
+TENSORS: dict[tuple[str, str], NDArray[Any]] = {
+    ("adam_m", "embedding"): array(0, 4, 3),
+    ("adam_m", "norm"): array(1, 3),
+    ("adam_v", "embedding"): array(2, 4, 3),
+    ("adam_v", "norm"): array(3, 3),
+    ("param", "embedding"): array(4, 4, 3),
+    ("param", "norm"): array(5, 3),
+}
+
+DOCUMENT = state.StateDocument(
+    step=1,
+    sequence=3,
+    seed=7,
+    recipe=RECIPE.digest(),
+    tensors=tuple(TensorEntry.of(name, role, values) for (role, name), values in TENSORS.items()),
+)
+
+
+def shard(keys: list[tuple[str, str]], path: str) -> tuple[state.ShardEntry, bytes]:
+    """A shard file of these tensors, and its entry. Fixed bytes stand for the zstd frames, whose bytes may vary."""
+    entries = [entry for entry in DOCUMENT.tensors if entry.order in keys]
+    raw = [header_of(entries).encode(), *(TENSORS[entry.order].tobytes() for entry in entries)]
+    labels = [("", state.HEADER_ROLE), *((entry.name, entry.role) for entry in entries)]
+    frames, data = [], b""
+    for (name, role), part in zip(labels, raw, strict=True):
+        frame = compress(part)
+        frames.append(state.FrameEntry(name, role, len(data), len(frame), len(part)))
+        data += frame
+    return state.ShardEntry(path, len(data), content_digest(data), tuple(frames)), data
+
+
+def fixed_index() -> state.StateIndex:
+    """An index with made-up frame lengths, for vectors that must not depend on the version of zstd."""
+    files, keys = [], list(TENSORS)
+    for number, part in enumerate((keys[:3], keys[3:])):
+        header = header_of([entry for entry in DOCUMENT.tensors if entry.order in part]).encode()
+        frames = [state.FrameEntry("", state.HEADER_ROLE, 0, 100, len(header))]
+        frames += [
+            state.FrameEntry(name, role, 100 + 50 * i, 50, TENSORS[role, name].nbytes)
+            for i, (role, name) in enumerate(part)
+        ]
+        path = f"shard-{number:05d}.safetensors.zst"
+        files.append(state.ShardEntry(path, 100 + 50 * len(part), digest_of(path), tuple(frames)))
+    return state.StateIndex(tuple(files))
+
+
+INDEX = fixed_index()
+HEADER: SafetensorsHeader = header_of(DOCUMENT.tensors)
+SAFETENSORS = HEADER.encode() + b"".join(values.tobytes() for values in TENSORS.values())
+
+LEAVES = LeavesFile(
+    MICRO_BATCHES,
+    tuple(
+        tuple(MicroBatchLeaf((step + 1) << 32, digest_of(f"leaf {step} {i}")) for i in range(MICRO_BATCHES))
+        for step in range(STEPS)
+    ),
+)
+
+BATCHES = [np.arange(step, step + 27, dtype=np.uint16).reshape(3, 9) for step in range(STEPS)]
+
+
+def fixed_stream() -> StreamIndex:
+    """An index with made-up frame lengths."""
+    rows = [FrameRow(40 * i, 40, batch.nbytes, content_digest(batch)) for i, batch in enumerate(BATCHES)]
+    return StreamIndex(tuple(rows))
+
+
+STREAM = fixed_stream()
+
+RECORDS = record.RecordFile(
+    tuple(
+        record.RecordRow(
+            state_after=digest_of(f"state {step + 1}"),
+            batch=batch_digest(BATCHES[step]),
+            gradient=digest_of(f"gradient {step}"),
+            micro_root=micro_root(LEAVES.steps[step]),
+            loss=f32_bits(to_f32(6.25 - step / 10)),
+            norm=f32_bits(to_f32(1.5 + step / 10)),
+            lr=f32_bits(to_f32(5e-4 * (step + 1))),
+        )
+        for step in range(STEPS)
+    )
+)
+
+CORPUS = CorpusIndex(
+    (
+        Document("1801 Jefferson", 10, 4, digest_of("a")),
+        Document("empty", 0, 1, digest_of("")),
+        Document("caf\u00e9", 25, 12, digest_of("c")),
+    )
+)
+
+DATA = run.DataSpec(
+    context_length=8,
+    corpus=run.Corpus(digest_of("corpus"), "CC0-1.0", "corpus.json", "corpus.txt.zst", "Three documents"),
+    dtype="U16",
+    end_of_text=0,
+    kind="frames",
+    seed=3,
+    tokenizer=run.Tokenizer(digest_of("tokenizer"), "tokenizer.json"),
+    windows=2,
+)
+
+RUN_ID = run.run_id("demo", RECIPE, DATA)
+CHAIN = record.expand(RECORDS.rows, run_id=RUN_ID, numerics=1, micro_batches=MICRO_BATCHES, state0=digest_of("state 0"))
+
+
+def artifacts() -> tuple[run.Artifact, ...]:
+    """Every file that the sample manifest must list, by path."""
+    files = {
+        "corpus.json": (300, DATA.corpus.digest),
+        "corpus.txt.zst": (40, digest_of("text")),
+        "leaves.bin": (len(LEAVES.encode()), content_digest(LEAVES.encode())),
+        "records.bin": (len(RECORDS.encode()), content_digest(RECORDS.encode())),
+        "stream.bin": (120, digest_of("stream")),
+        "stream.idx": (len(STREAM.encode()), content_digest(STREAM.encode())),
+        "tokenizer.json": (5000, DATA.tokenizer.digest),
+    }
+    for step in (0, STEPS):
+        files[f"{run.state_path(step)}/index.json"] = (900, digest_of(f"index {step}"))
+        files[f"{run.state_path(step)}/state.json"] = (1000, digest_of(f"document {step}"))
+    return tuple(run.Artifact(path, size, digest) for path, (size, digest) in sorted(files.items()))
+
+
+RUN = run.RunManifest(
+    name="demo",
+    recipe=RECIPE,
+    data=DATA,
+    log=run.Log(STEPS, record.log_root(CHAIN)),
+    artifacts=artifacts(),
+    states=tuple(run.PublishedState(step, run.state_path(step), digest_of(f"state {step}")) for step in (0, STEPS)),
+    mirrors=("https://example.org/runs/demo", "http://127.0.0.1:8000"),
+)
+
+
+def real_frames() -> list[tuple[FrameRow, bytes]]:
+    """The batches as real zstd frames with their index rows."""
+    found, offset = [], 0
+    for batch in BATCHES:
+        frame = encode_frame(batch)
+        found.append((frame_row(offset, frame, batch), frame))
+        offset += len(frame)
+    return found
