@@ -66,17 +66,15 @@ finished() { [ -f "$venv/.installed-$1" ] && [ "$(fingerprint "$1")" = "$(cat "$
 
 finish() { fingerprint "$1" >"$venv/.installed-$1"; }
 
-install() {
-    say "installing $1 into .venv (only the first time, or after a change)"
-    shift
-    $venv/bin/python -m pip install --quiet --quiet "$@"
-}
+pip_install() { $venv/bin/python -m pip install --quiet --quiet "$@"; }
 
 install_project() {
     case $1 in
-        verify) install "the verifier" --editable . ;;
-        dev) install "the verifier, the trainer and the development tools" --editable '.[dev]' ;;
+        verify) what="the verifier" from=. ;;
+        dev) what="the verifier, the trainer and the development tools" from='.[dev]' ;;
     esac
+    say "installing $what into .venv (only the first time, or after a change)"
+    pip_install --editable "$from"
 }
 
 # An unfinished .venv may hold half a package that pip can neither use nor remove: then start over once.
@@ -91,15 +89,19 @@ ensure_project() {
     finish "$1"
 }
 
-# The index's Linux build of torch brings gigabytes of CUDA; the project's own CPU index has a build without.
+has_torch() {
+    $venv/bin/python -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)'
+}
+
+# The index's Linux build of torch brings gigabytes of CUDA; PyTorch's own CPU index has a build without.
 ensure_torch() {
-    stamp="torch $torch"
-    ! { finished torch && $venv/bin/python -c 'import torch' >/dev/null 2>&1; } || return 0
-    if ! $venv/bin/python -c 'import torch' >/dev/null 2>&1; then
-        index=
-        [ "$(uname -s)" != Linux ] || index="--retries=1 --extra-index-url=https://download.pytorch.org/whl/cpu"
-        # shellcheck disable=SC2086  # two options, or none
-        if ! install "$stamp" $index "$torch"; then
+    ! { finished torch && has_torch; } || return 0
+    if ! has_torch; then
+        say "installing $torch into .venv (only the first time; the tests compare with it)"
+        if [ "$(uname -s)" = Linux ]; then
+            pip_install --retries 0 --no-deps --index-url https://download.pytorch.org/whl/cpu "$torch" 2>/dev/null || true
+        fi
+        if ! pip_install "$torch"; then
             say "warning: $torch could not be installed: the tests that compare with torch cannot run here"
             case ${CI:-} in '' | 0 | false) return 0 ;; *) return 1 ;; esac
         fi

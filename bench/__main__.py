@@ -1,0 +1,41 @@
+"""`python -m bench [PART ...]`: measure, print the table, write build/bench.json, and with --write docs/benchmarks.md.
+
+Exit code 1 when a bar was missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib
+import sys
+
+from bench.process import ROOT
+from bench.rows import Row, machine, to_json, to_table, write_between
+
+PARTS = ("command", "install", "replay", "state")
+
+
+def main() -> int:
+    """Measure the parts asked for, one after the other."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help=f"default: {' '.join(PARTS)}")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/benchmarks.md")
+    arguments = parser.parse_args()
+    rows: list[Row] = []
+    for part in arguments.parts or PARTS:
+        print(f"measures {part} ...", file=sys.stderr, flush=True)
+        rows += importlib.import_module(f"bench.{part}").rows()
+    where, date = machine(), datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    table = to_table(rows, where, date)
+    print(table)
+    build = ROOT / "build"
+    build.mkdir(exist_ok=True)
+    (build / "bench.json").write_text(to_json(rows, where, date), encoding="utf-8", newline="\n")
+    if arguments.write:
+        write_between(ROOT / "docs" / "benchmarks.md", table)
+    return 1 if any(row.passes is False for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
