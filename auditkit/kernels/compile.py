@@ -1,0 +1,165 @@
+"""CUDA source -> cubin by NVRTC, for one architecture and with the one list of options; kept in a checked disk cache.
+
+CuPy's own compiler entry points append -ftz=true after the caller's options (cupy issue 9576), so NVRTC is called directly
+and CuPy only loads the finished cubin: nothing is compiled or linked after this point, so no later stage can contract a
+multiplication and an addition or flush a subnormal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from auditkit.errors import Unsupported
+from auditkit.formats.digest import Hasher, content_digest
+from auditkit.kernels.source import headers, source
+
+OPTIONS = (
+    "--std=c++17",
+    "--fmad=false",
+    "--ftz=false",
+    "--prec-div=true",
+    "--prec-sqrt=true",
+    "-default-device",
+)
+ARCHITECTURES = ("75", "80", "86", "89", "90", "90a", "100", "120")  # what CI compiles; NVRTC decides about others
+OLDEST = 75
+
+_MARK = b"AUDITKIT-CUBIN1\n"
+
+
+class Compiler(Protocol):
+    """What turns source into a cubin: NVRTC, or a test's stand-in that counts calls."""
+
+    version: str
+
+    def __call__(self, text: bytes, name: str, options: tuple[str, ...]) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Nvrtc:
+    """NVRTC through CuPy's binding. Raises Unsupported when the library is missing or refuses the source."""
+
+    version: str
+
+    @classmethod
+    def load(cls) -> Nvrtc:
+        """Find the library. Raises Unsupported with the remedy."""
+        nvrtc = _binding()
+        try:
+            major, minor = nvrtc.getVersion()
+        except (RuntimeError, ImportError, OSError) as error:
+            raise Unsupported(
+                f"NVRTC, CUDA's run-time compiler, could not be loaded ({_first_line(error)})",
+                hint="install auditkit-verifier[cuda13], or [cuda12] for a driver of the 12 series",
+            ) from error
+        return cls(f"{major}.{minor}")
+
+    def __call__(self, text: bytes, name: str, options: tuple[str, ...]) -> bytes:
+        """The cubin of one source file. Raises Unsupported with the compiler's first complaint."""
+        nvrtc = _binding()
+        known = headers()
+        program = nvrtc.createProgram(
+            text.decode("utf-8"), name, [body.decode("utf-8") for _, body in known], [header for header, _ in known]
+        )
+        try:
+            nvrtc.compileProgram(program, list(options))
+            cubin: bytes = nvrtc.getCUBIN(program)
+        except nvrtc.NVRTCError as error:
+            log = nvrtc.getProgramLog(program).strip() or str(error)
+            raise Unsupported(
+                f"NVRTC {self.version} cannot compile {name} with {options[0]}: {_complaint(log)}",
+                hint="a newer card needs a newer compiler: update CuPy and its CUDA wheels",
+            ) from error
+        finally:
+            nvrtc.destroyProgram(program)
+        return cubin
+
+
+def _binding() -> Any:
+    try:
+        from cupy.cuda import nvrtc
+    except ImportError as error:
+        raise Unsupported(
+            f"CuPy is not installed or does not load ({_first_line(error)})",
+            hint="install auditkit-verifier[cuda13] (driver 580 or newer) or [cuda12]",
+        ) from error
+    return nvrtc
+
+
+def cubin(op: str, architecture: str, compiler: Compiler, cache: Path | None) -> bytes:
+    """The cubin of cuda/<op>.cu for `sm_<architecture>`, from the cache or compiled and cached.
+
+    A cache entry is used only if its own digest fits; one that cannot be read or written is done without.
+    Raises Unsupported when the compiler refuses.
+    """
+    options = (f"--gpu-architecture=sm_{architecture}", *OPTIONS)
+    text = source(op)
+    path = cache / f"{_key(text, options, compiler.version)}.cubin" if cache else None
+    if path is not None and (kept := _read(path)) is not None:
+        return kept
+    made = compiler(text, f"{op}.cu", options)
+    if path is not None:
+        with contextlib.suppress(OSError):  # a read-only or full cache costs time, never correctness
+            _write(path, made)
+    return made
+
+
+def _key(text: bytes, options: tuple[str, ...], version: str) -> str:
+    """Digest over everything that decides the cubin: source, headers, options, compiler. Lengths keep parts apart."""
+    hasher = Hasher()
+    for part in _parts(text, options, version):
+        hasher.update(len(part).to_bytes(8, "little"))
+        hasher.update(part)
+    return hasher.hexdigest()
+
+
+def _parts(text: bytes, options: tuple[str, ...], version: str) -> Iterator[bytes]:
+    yield text
+    for name, body in headers():
+        yield name.encode()
+        yield body
+    yield from (option.encode() for option in options)
+    yield version.encode()
+
+
+def _read(path: Path) -> bytes | None:
+    """The cubin of a cache entry: magic, 64 digits of its digest, the bytes; None when anything is amiss."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    head = len(_MARK) + 64
+    body = data[head:]
+    if not data.startswith(_MARK) or content_digest(body).encode() != data[len(_MARK) : head]:
+        return None
+    return body
+
+
+def _write(path: Path, body: bytes) -> None:
+    """Write under a name of its own, then rename: another process sees the whole entry or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem[:16], suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(_MARK + content_digest(body).encode() + body)
+        os.replace(name, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _complaint(log: str) -> str:
+    """The first line of a compiler log that names an error, else its first line."""
+    lines = log.splitlines()
+    return next((line for line in lines if "error" in line), lines[0] if lines else "no message")
