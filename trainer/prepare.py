@@ -9,17 +9,18 @@ from pathlib import Path
 
 import zstandard
 
-from auditkit.errors import UsageError
+from auditkit.errors import BadArtifact, UsageError
 from auditkit.formats import stream
 from auditkit.formats.corpus import CorpusIndex, Document
-from auditkit.formats.digest import Digest, Hasher, content_digest
+from auditkit.formats.digest import ZERO_DIGEST, Digest, Hasher, content_digest
+from auditkit.formats.fields import Fields
 from auditkit.formats.run import Corpus, DataSpec, Tokenizer
 from trainer import bpe, lock
 from trainer.disk import atomic_file, remove_temporaries, write_atomic
 from trainer.prepared import Prepared
 from trainer.progress import progress
 from trainer.texts import TextFolder, open_folder
-from trainer.work import Work
+from trainer.work import CORPUS, TEXT, TOKENIZER, Work
 
 TEXT_LEVEL = 12  # of zstd: text is compressed once and downloaded often
 
@@ -41,6 +42,7 @@ def prepare(text_dir: Path, folder: Path, options: DataOptions) -> str:
     The same texts and options give the same bytes, but for those of the compressed text, which vary with zstd.
     Raises `UsageError` if the folder is prepared already or the text too short, `BadArtifact` if it is not UTF-8.
     """
+    _check_options(options)
     texts = open_folder(text_dir)
     folder.mkdir(parents=True, exist_ok=True)
     with lock.hold(folder):
@@ -53,7 +55,7 @@ def prepare(text_dir: Path, folder: Path, options: DataOptions) -> str:
         tokenizer = _train_tokenizer(texts, options.vocab_size)
         encoder = bpe.Encoder(tokenizer)
         corpus, ids = _write_documents(texts, encoder, work)
-        prepared = _describe(work, options, encoder, corpus, ids)
+        prepared = _describe(options, encoder, corpus, ids)
         write_atomic(work.corpus, corpus.encode())
         write_atomic(work.tokenizer, tokenizer)
         write_atomic(work.prepared, prepared.encode())
@@ -93,31 +95,37 @@ def _write_documents(texts: TextFolder, encoder: bpe.Encoder, work: Work) -> tup
     return CorpusIndex(tuple(documents)), hasher.hexdigest()
 
 
-def _describe(work: Work, options: DataOptions, encoder: bpe.Encoder, corpus: CorpusIndex, ids: Digest) -> Prepared:
+def _describe(options: DataOptions, encoder: bpe.Encoder, corpus: CorpusIndex, ids: Digest) -> Prepared:
     windows = (corpus.token_count - 1) // options.context_length
     if windows < 1:
         raise UsageError(
             f"the text has {corpus.token_count} tokens, one window needs {options.context_length + 1}",
             hint="more text, or a smaller --context-length",
         )
-    data = DataSpec(
+    data = _data(options, content_digest(corpus.encode()), encoder.digest, encoder.end_of_text, windows)
+    return Prepared(data, encoder.vocab_size, corpus.token_count, ids)
+
+
+def _data(options: DataOptions, corpus: Digest, tokenizer: Digest, end_of_text: int, windows: int) -> DataSpec:
+    text = Corpus(digest=corpus, license=options.license, path=CORPUS, text=TEXT, title=options.title)
+    return DataSpec(
         context_length=options.context_length,
-        corpus=Corpus(
-            digest=content_digest(corpus.encode()),
-            license=options.license,
-            path=work.corpus.name,
-            text=work.text.name,
-            title=options.title,
-        ),
-        dtype=stream.dtype_for(encoder.vocab_size),
-        end_of_text=encoder.end_of_text,
+        corpus=text,
+        dtype=stream.dtype_for(options.vocab_size),
+        end_of_text=end_of_text,
         kind="frames",
         seed=options.seed,
-        tokenizer=Tokenizer(digest=encoder.digest, path=work.tokenizer.name),
+        tokenizer=Tokenizer(digest=tokenizer, path=TOKENIZER),
         windows=windows,
     )
-    prepared = Prepared(data, encoder.vocab_size, corpus.token_count, ids)
-    return Prepared.parse(prepared.encode())  # titles, seeds and sizes beyond the format's limits end here
+
+
+def _check_options(options: DataOptions) -> None:
+    """Refuse what the formats do not allow before any work is done; raises `UsageError`."""
+    try:
+        DataSpec.from_fields(Fields(_data(options, ZERO_DIGEST, ZERO_DIGEST, 0, 1).to_value(), "options"))
+    except BadArtifact as error:
+        raise UsageError(error.message, hint=error.hint) from error
 
 
 def _summary(prepared: Prepared, corpus: CorpusIndex) -> str:

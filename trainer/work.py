@@ -12,6 +12,7 @@ from auditkit.formats.limits import LIMITS
 from auditkit.formats.recipe import Recipe
 from trainer.disk import read_bytes, write_atomic
 
+CORPUS, TEXT, TOKENIZER = "corpus.json", "corpus.txt.zst", "tokenizer.json"
 SETTINGS_FORMAT = "auditkit/trainer-settings/v1"
 
 
@@ -68,17 +69,17 @@ class Work:
     @property
     def tokenizer(self) -> Path:
         """The tokenizer, as the `tokenizers` library reads it."""
-        return self.folder / "tokenizer.json"
+        return self.folder / TOKENIZER
 
     @property
     def corpus(self) -> Path:
         """Names, sizes and digests of the documents."""
-        return self.folder / "corpus.json"
+        return self.folder / CORPUS
 
     @property
     def text(self) -> Path:
         """The documents' bytes back to back, one zstd file."""
-        return self.folder / "corpus.txt.zst"
+        return self.folder / TEXT
 
     @property
     def settings(self) -> Path:

@@ -7,28 +7,18 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from auditkit.errors import BadArtifact, UsageError
+from tests.trainer.tiny import ROOT, TEXTS
 from trainer.bpe import END_OF_TEXT, Encoder, train
-
-ROOT = Path(__file__).resolve().parents[2]
-
-# Many equal pair counts, several scripts, all kinds of white space: where an unordered map would show.
-TEXTS = [
-    "the cat sat on the mat; " * 9,
-    "die Katze saß\tauf\r\nder Matte " * 7,
-    "кот 猫 😀\u0000\u0002 " * 8,
-    "ab ba ab ba",
-]
 
 TRAIN_IN_CHILD = """
 import hashlib, sys
-from tests.trainer.test_bpe import TEXTS
+from tests.trainer.tiny import TEXTS
 from trainer.bpe import train
 print(hashlib.sha256(train(TEXTS, 300)).hexdigest())
 """

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from auditkit.errors import Unavailable, UsageError
+from tests.trainer.tiny import ROOT
 from trainer.lock import hold
-
-ROOT = Path(__file__).resolve().parents[2]
 
 HOLD = """
 import sys, time

@@ -1,0 +1,84 @@
+"""The recipe as people write it: exact where it converts, strict where it refuses."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from auditkit.errors import BadArtifact, Unavailable
+from auditkit.formats.recipe import Recipe
+from tests.trainer.tiny import RECIPE, ROOT
+from trainer import recipe_toml
+
+BUNDLED = ROOT / "trainer" / "recipes" / "sotu-tiny.toml"
+
+
+def _load(tmp_path: Path, text: str) -> Recipe:
+    (tmp_path / "recipe.toml").write_bytes(text.encode("utf-8"))
+    return recipe_toml.load(tmp_path / "recipe.toml")
+
+
+def test_numbers_become_the_nearest_of_their_width(tmp_path: Path) -> None:
+    recipe = _load(tmp_path, RECIPE)
+    nearest = struct.unpack("<f", struct.pack("<f", 1e-4))[0]
+    assert recipe.loss.z_loss == nearest != 1e-4  # binary32 by the contract
+    assert recipe.schedule.peak_lr == 3e-3  # binary64
+    assert recipe.to_value()["loss"] == {"z_loss": "f32:38d1b717"}
+    assert Recipe.parse(recipe.encode()) == recipe
+
+
+def test_what_is_off_may_be_left_out(tmp_path: Path) -> None:
+    recipe = _load(tmp_path, RECIPE.replace("[loss]\nz_loss = 1e-4\n", "").replace("clip_norm = 1.0\n", ""))
+    assert (recipe.loss.z_loss, recipe.optimizer.clip_norm, recipe.model.sliding_window) == (0.0, 0.0, 0)
+    assert (recipe.optimizer.kind, recipe.numerics.version, recipe.schedule.decay_steps) == ("adamw", 1, 0)
+
+
+def test_integers_serve_as_numbers_and_line_ends_do_not_matter(tmp_path: Path) -> None:
+    plain = _load(tmp_path, RECIPE)
+    windows = "\ufeff" + RECIPE.replace("clip_norm = 1.0", "clip_norm = 1").replace("\n", "\r\n")
+    assert _load(tmp_path, windows).digest() == plain.digest()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("\nstd = 0.02", "", r"\[init\] lacks std"),
+        ("[init]", "[init]\ncolour = 1", r"unknown key in \[init\]: colour"),
+        ("[init]", "[extra]\na = 1\n[init]", "unknown section: extra"),
+        ("num_heads = 2\nnum_kv_heads = 1", "num_heads = 3\nnum_kv_heads = 2", "num_heads 3 is no multiple"),
+        ("head_dim = 8", "head_dim = 7", "head_dim 7 is odd"),
+        ("head_dim = 8", 'head_dim = "8"', r"model\.head_dim must be of type int, not '8'"),
+        ("head_dim = 8", "head_dim = true", r"model\.head_dim must be of type int, not True"),
+        ("tied_head = true", "tied_head = 1", r"model\.tied_head must be of type bool"),
+        ("peak_lr = 3e-3", "peak_lr = nan", r"schedule\.peak_lr must be finite"),
+        ("peak_lr = 3e-3", "peak_lr = true", r"schedule\.peak_lr must be a number"),
+        ("z_loss = 1e-4", "z_loss = 1e-60", r"loss\.z_loss: 1e-60 is too small for binary32"),
+        ("z_loss = 1e-4", "z_loss = 1e60", r"1e\+60 is not a finite binary32 number"),
+        ("body_bits = 14", "body_bits = 15", "body_bits"),
+        ('kind = "cosine"', 'kind = "linear"', r"schedule\.kind"),
+        ("warmup_steps = 5", "warmup_steps = 25", "exceed total_steps 24"),
+        ("micro_batch_sequences = 2", "micro_batch_sequences = 4", "exceeds sequences 3"),
+        ("[init]", "[init", "expected"),
+        ("seed = 7", "seed = 9007199254740992", r"seed: 9007199254740992 is outside"),
+    ],
+)
+def test_a_wrong_recipe_names_what_is_wrong(old: str, new: str, words: str, tmp_path: Path) -> None:
+    assert RECIPE.count(old) == 1
+    with pytest.raises(BadArtifact, match=rf"recipe\.toml: .*{words}"):
+        _load(tmp_path, RECIPE.replace(old, new))
+
+
+def test_a_missing_file_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="no such file"):
+        recipe_toml.load(tmp_path / "none.toml")
+
+
+def test_the_bundled_recipe_is_what_it_says() -> None:
+    recipe = recipe_toml.load(BUNDLED)
+    model = recipe.model
+    assert (model.vocab_size, model.context_length, model.hidden_size, model.num_layers) == (512, 128, 64, 2)
+    assert (model.num_heads, model.num_kv_heads, model.head_dim, model.ffn_size) == (4, 2, 16, 128)
+    assert (recipe.batch.sequences, recipe.batch.micro_batches) == (8, 2)
+    assert (recipe.schedule.kind, recipe.schedule.total_steps, recipe.schedule.warmup_steps) == ("cosine", 1000, 50)
