@@ -1,0 +1,44 @@
+"""`auditkit doctor`: whether this machine is fit to verify."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from auditkit.cli import options
+from auditkit.cli.console import printable
+from auditkit.cli.outcome import Outcome, to_json
+
+if TYPE_CHECKING:
+    from auditkit.replay.doctor import Health
+
+
+def doctor(threads: options.Threads = None, cache_dir: options.CacheDir = None, json: options.Json = False) -> Outcome:
+    """Test the arithmetic of this machine and show versions, memory, disk and cache.
+
+    Exit code 7 where the self-test fails: such a machine cannot give a verdict about anybody.
+    """
+    from auditkit.replay.doctor import examine
+
+    found = examine(threads=threads, cache_dir=cache_dir)
+    return Outcome(found.verdict, to_json(found.to_dict()) if json else "\n".join(_lines(found)))
+
+
+def _lines(found: Health) -> Iterator[str]:
+    from auditkit.cli.progress import size
+
+    yield f"self-test  {found.self_test}, {found.self_test_seconds:.2f} s in {found.threads} thread(s)"
+    yield f"system     {printable(found.system)}"
+    for package, version in found.versions.items():
+        yield f"version    {package} {version}"
+    yield f"memory     {size(found.total_memory) if found.total_memory else 'unknown'}"
+    yield f"cache      {printable(found.cache)}"
+    if found.cache_usage is not None:
+        held = found.cache_usage
+        yield f"           {held.objects} files, {size(held.object_bytes)}"
+        yield f"           {held.parts} unfinished, {size(held.part_bytes)}"
+    yield f"disk       {size(found.free_disk) if found.free_disk is not None else 'unknown'} free there"
+    for verdict, message, hint in found.problems:
+        yield f"{verdict.name}: {printable(message)}"
+        if hint:
+            yield f"  hint: {printable(hint)}"

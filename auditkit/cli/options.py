@@ -1,0 +1,36 @@
+"""Options that several commands share, so that one name means one thing everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Step = Annotated[int | None, typer.Option("--step", metavar="N", help="One step, counted from 0.")]
+Steps = Annotated[
+    str | None, typer.Option("--steps", metavar="A:B", help="Steps A to B-1 (half-open: 10:13 is 10, 11, 12).")
+]
+Random = Annotated[int | None, typer.Option("--random", metavar="K", help="K different steps drawn at random.")]
+Seed = Annotated[
+    int | None, typer.Option("--seed", metavar="S", help="Seed of --random; without it a fresh one is drawn and named.")
+]
+Run = Annotated[
+    str | None,
+    typer.Option("--run", metavar="NAME|PATH|URL", help="A run's name, folder or URL. Default: the bundled run."),
+]
+Artifacts = Annotated[
+    str | None,
+    typer.Option("--artifacts", metavar="URL", help="Take the artifacts from here instead of the manifest's mirrors."),
+]
+Device = Annotated[
+    str, typer.Option("--device", metavar="auto|cpu", help="Where to replay; auto takes the best that is supported.")
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", metavar="N", help="Threads of the replay; any number gives the same bits.")
+]
+Offline = Annotated[bool, typer.Option("--offline", help="Use the cache and local files only.")]
+CacheDir = Annotated[
+    Path | None, typer.Option("--cache-dir", metavar="DIR", help="Where downloads are kept. Default: the user's cache.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]

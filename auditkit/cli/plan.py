@@ -1,0 +1,71 @@
+"""`auditkit plan`: what a verification would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from auditkit.cli import options
+from auditkit.cli.console import printable
+from auditkit.cli.outcome import Outcome, to_json
+from auditkit.verdict import Verdict
+
+if TYPE_CHECKING:
+    from auditkit.replay.estimate import Estimate
+
+
+def plan(
+    step: options.Step = None,
+    steps: options.Steps = None,
+    random: options.Random = None,
+    seed: options.Seed = None,
+    run: options.Run = None,
+    artifacts: options.Artifacts = None,
+    device: options.Device = "auto",
+    threads: options.Threads = None,
+    offline: options.Offline = False,
+    cache_dir: options.CacheDir = None,
+    json: options.Json = False,
+) -> Outcome:
+    """Say what a verification would fetch, need and take on this machine, before anything is spent.
+
+    Reads the manifest and the indexes, and times a small step. Exit code 6 where memory or disk are too small.
+    """
+    from auditkit.cli.progress import Board
+    from auditkit.replay.backend import choose
+    from auditkit.replay.estimate import estimate
+    from auditkit.replay.run import open_run
+    from auditkit.replay.selection import select
+
+    selection = select(step=step, steps=steps, random=random, seed=seed)
+    backend = choose(device, threads)
+    with Board() as board:
+        opened = open_run(run, artifacts=artifacts, cache_dir=cache_dir, offline=offline, progress=board.handle())
+        with opened:
+            found = estimate(opened, selection, backend)
+    return Outcome(found.verdict, to_json(found.to_dict()) if json else "\n".join(_lines(found)))
+
+
+def _lines(found: Estimate) -> Iterator[str]:
+    from auditkit.cli.progress import duration, size
+
+    yield f"run       {printable(found.run)}, {found.selection}"
+    for interval in found.intervals:
+        wanted = ", ".join(map(str, interval.wanted[:8])) + (", ..." if len(interval.wanted) > 8 else "")
+        yield f"replay    steps {interval.start} to {interval.stop - 1} from state {interval.start}, for {wanted}"
+    yield f"fetch     {size(found.fetch_bytes)} of {size(found.total_bytes)}; the rest is here"
+    yield f"memory    about {size(found.memory)}" + _of(found.total_memory)
+    if found.free_disk is not None:
+        yield f"disk      {size(found.fetch_bytes)}" + _of(found.free_disk)
+    threads = "1 thread" if found.threads == 1 else f"{found.threads} threads"
+    step = duration(found.speed.step)
+    yield f"time      about {duration(found.seconds)}, {step} a step on {threads}, without downloads"
+    if found.verdict is Verdict.UNSUPPORTED:
+        yield "UNSUPPORTED: not enough memory or disk here"
+        yield "  hint: fewer --threads need less memory; --cache-dir names another disk"
+
+
+def _of(available: int | None) -> str:
+    from auditkit.cli.progress import size
+
+    return f" of {size(available)}" if available is not None else ""

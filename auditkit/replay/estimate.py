@@ -1,0 +1,90 @@
+"""What a verification would cost, before anything is spent: bytes to fetch, disk, memory and time on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from auditkit.replay import machine
+from auditkit.replay.backend import Backend
+from auditkit.replay.cost import Speed, calibrate, memory_bytes
+from auditkit.replay.needs import needs
+from auditkit.replay.plan import Interval, intervals
+from auditkit.replay.run import Run
+from auditkit.replay.selection import Selection
+from auditkit.store import Folder
+from auditkit.verdict import Verdict
+
+UNPACK_BYTES_PER_SECOND = 3e8  # of state, decompressed and hashed; docs/benchmarks.md
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The cost of a verification. Sizes in bytes, times in seconds; None where the system does not say."""
+
+    run: str
+    selection: str
+    intervals: tuple[Interval, ...]
+    total_bytes: int
+    fetch_bytes: int
+    free_disk: int | None
+    memory: int
+    total_memory: int | None
+    speed: Speed
+    seconds: float
+    threads: int
+
+    @property
+    def steps(self) -> int:
+        """Steps that are replayed, those on the way included."""
+        return sum(len(interval.steps) for interval in self.intervals)
+
+    @property
+    def verdict(self) -> Verdict:
+        """UNSUPPORTED where memory or disk are too small, else MATCH, which here means that it can be done."""
+        small = self.total_memory is not None and self.memory > self.total_memory
+        full = self.free_disk is not None and self.fetch_bytes > self.free_disk
+        return Verdict.UNSUPPORTED if small or full else Verdict.MATCH
+
+    def to_dict(self) -> dict[str, object]:
+        """The estimate as JSON values."""
+        return {
+            "format": "auditkit/plan/v1",
+            "verdict": self.verdict.name,
+            "code": self.verdict.code,
+            "run": self.run,
+            "selection": self.selection,
+            "intervals": [{"start": i.start, "stop": i.stop, "wanted": list(i.wanted)} for i in self.intervals],
+            "steps_replayed": self.steps,
+            "bytes": self.total_bytes,
+            "bytes_to_fetch": self.fetch_bytes,
+            "free_disk": self.free_disk,
+            "memory": self.memory,
+            "total_memory": self.total_memory,
+            "threads": self.threads,
+            "seconds_a_step": round(self.speed.step, 3),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def estimate(run: Run, selection: Selection, backend: Backend) -> Estimate:
+    """Plan a verification and say what it costs; reads the manifest, the indexes and nothing else."""
+    plan = intervals(selection.resolve(run.size), run.published)
+    needed = needs(run, plan)
+    speed = calibrate(run.recipe, backend)
+    steps = sum(len(interval.steps) for interval in plan)
+    # every file of a state is read once, unpacked and hashed
+    unpack = needed.total / UNPACK_BYTES_PER_SECOND
+    local = isinstance(run.store.source.home, Folder)
+    return Estimate(
+        run=run.name,
+        selection=selection.describe(),
+        intervals=plan,
+        total_bytes=needed.total,
+        fetch_bytes=needed.missing(run),
+        free_disk=None if local else machine.free_disk(run.store.cache.folder),
+        memory=memory_bytes(run.recipe, backend.threads),
+        total_memory=machine.total_memory(),
+        speed=speed,
+        seconds=steps * speed.step + unpack,
+        threads=backend.threads,
+    )

@@ -1,0 +1,87 @@
+"""Why a step may not match: the first differing tensor of the published end state, and hints at the usual causes.
+
+Nothing here decides a verdict; what cannot be read or found is left out of the explanation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from auditkit.errors import AuditkitError
+from auditkit.formats.digest import Digest
+from auditkit.formats.state import StateDocument
+from auditkit.model.state import State
+from auditkit.replay.backend import Backend
+from auditkit.replay.compare import TensorDifference
+from auditkit.replay.outcome import Computed, replay
+from auditkit.replay.published import open_state
+from auditkit.replay.report import FieldDifference
+from auditkit.replay.run import Run
+
+
+def tensor_difference(run: Run, computed: Computed) -> TensorDifference | None:
+    """The first tensor, in the order of the state document, in which the published end state differs, with its bits.
+
+    None where that state is not published, cannot be read, or is the same.
+    """
+    step = computed.state.step
+    if step not in run.published:
+        return None
+    try:
+        return open_state(run, step).first_difference(computed.state)
+    except AuditkitError:
+        return None
+
+
+def hint(run: Run, backend: Backend, state: State, computed: Computed, differences: Sequence[FieldDifference]) -> str:
+    """One likely cause in words, or an empty text."""
+    fields = {difference.field for difference in differences}
+    if fields == {"lr"} or ("lr" in fields and "gradient" not in fields):
+        return (
+            "the gradient is right and the learning rate is not: the schedule of the recipe is not the one trained with"
+        )
+    if "state_after" not in fields:
+        return "the state after the step is right: only what the record says about the way there is not"
+    return _label(run, computed) or _shifted(run, backend, state) or _optimizer(fields)
+
+
+def _optimizer(fields: set[str]) -> str:
+    if not fields & {"gradient", "norm", "lr", "loss"}:
+        return "gradient, norm and learning rate are right: the optimiser's settings or its state differ"
+    return ""
+
+
+def _label(run: Run, computed: Computed) -> str:
+    """Whether the computed tensors are those of another state of the run, under a wrong step number."""
+    step = computed.state.step
+    for other in sorted({step - 1, step + 1, step - 2, step + 2} & set(range(run.size + 1))):
+        if relabelled(computed.document, other, run) == run.state_before(other):
+            return f"the computed tensors are those of state {other}: the step labels are shifted by {other - step:+d}"
+    return ""
+
+
+def relabelled(document: StateDocument, step: int, run: Run) -> Digest:
+    """The root that the same tensors would have as state `step`."""
+    return replace(document, step=step, sequence=step * run.recipe.batch.sequences).root()
+
+
+def _shifted(run: Run, backend: Backend, state: State) -> str:
+    """Whether the step matches when the neighbouring batch and step number are used: then the labels are shifted."""
+    for shift in (-1, 1):
+        step = state.step + shift
+        if not 0 <= step < run.size:
+            continue
+        try:
+            tokens = run.tokens(step)
+        except AuditkitError:
+            continue
+        other = replay(backend, replace(state, step=step), tokens, run.recipe)
+        if isinstance(other, Computed) and relabelled(other.document, state.step + 1, run) == run.state_before(
+            state.step + 1
+        ):
+            return (
+                f"the published states around step {state.step} match as step {step}: "
+                f"the step labels of the states are shifted by {-shift:+d}"
+            )
+    return ""

@@ -1,0 +1,74 @@
+"""Fetch what a verification needs and nothing else, so that it can be done later without a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from auditkit.formats.run import STREAM
+from auditkit.replay.needs import Needs, needs
+from auditkit.replay.plan import intervals
+from auditkit.replay.run import Run, open_run
+from auditkit.replay.selection import Selection
+from auditkit.store.progress import Progress
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What is at hand now: every file's place on this machine, and how many bytes were not here before."""
+
+    run: str
+    selection: str
+    steps: tuple[int, ...]
+    needs: Needs
+    places: tuple[Path, ...]
+    fetched: int
+
+    def to_dict(self) -> dict[str, object]:
+        """The result as JSON values."""
+        files = [
+            {"path": need.path, "size": need.size, "digest": need.digest, "place": str(place)}
+            for need, place in zip(self.needs.files, self.places, strict=True)
+        ]
+        ranges = [{"path": r.path, "offset": r.offset, "length": r.length, "step": r.step} for r in self.needs.ranges]
+        return {
+            "format": "auditkit/fetch/v1",
+            "run": self.run,
+            "selection": self.selection,
+            "bytes": self.needs.total,
+            "fetched": self.fetched,
+            "files": files,
+            "ranges": ranges,
+        }
+
+
+def fetch(
+    run: str | None,
+    selection: Selection,
+    *,
+    artifacts: str | None = None,
+    cache_dir: Path | None = None,
+    offline: bool = False,
+    downloads: Progress | None = None,
+) -> Fetched:
+    """Bring the pairs of states, the records and the token frames of a selection to this machine, each checked.
+
+    A file in the run's own folder stays where it is. Raises UsageError, Unavailable, BadArtifact, Unsupported.
+    """
+    opened = open_run(run, artifacts=artifacts, cache_dir=cache_dir, offline=offline, progress=downloads)
+    with opened:
+        steps = selection.resolve(opened.size)
+        needed = needs(opened, intervals(steps, opened.published))
+        missing = needed.missing(opened)
+        places = tuple(opened.store.file(need.path, need.size, need.digest) for need in needed.files)
+        for need in needed.ranges:
+            _range(opened, need.path, need.step)
+        return Fetched(opened.name, selection.describe(), steps, needed, places, missing)
+
+
+def _range(run: Run, path: str, step: int) -> None:
+    # through the readers of the verification itself, so that the bytes are checked and lie where it will look
+    if path == STREAM:
+        run.tokens(step)
+    else:
+        run.leaves(step)

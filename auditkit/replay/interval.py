@@ -1,0 +1,220 @@
+"""Replay the steps of one interval, each checked against its record (checks 4 to 8)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from auditkit.errors import AuditkitError, BadArtifact, MachineFault
+from auditkit.formats.bits import f32_from_bits
+from auditkit.formats.digest import Digest
+from auditkit.formats.leaves import MicroBatchLeaf
+from auditkit.formats.record import StepRecord
+from auditkit.formats.stream import batch_digest
+from auditkit.model.state import State
+from auditkit.numerics.arrays import IntArray
+from auditkit.replay.backend import Backend
+from auditkit.replay.confirm import confirm
+from auditkit.replay.explain import hint, tensor_difference
+from auditkit.replay.outcome import Computed, Stopped, differences, replay
+from auditkit.replay.plan import Interval
+from auditkit.replay.published import open_state
+from auditkit.replay.report import Check, FieldDifference, Status, StepReport
+from auditkit.replay.run import Run
+from auditkit.replay.start import SeedMismatch, start_state
+from auditkit.store.progress import Progress
+from auditkit.verdict import Verdict
+
+Clock = Callable[[], float]
+
+
+@dataclass
+class _Step:
+    """A step under way: the checks so far, and what a failing one says."""
+
+    number: int
+    start: int
+    wanted: bool
+    record: StepRecord
+    checks: list[Check] = field(default_factory=list)
+    computed: Digest = ""
+
+    def passed(self, number: int, detail: str) -> None:
+        self.checks.append(Check(number, Status.OK, detail))
+
+    def failed(self, number: int, detail: str) -> None:
+        self.checks.append(Check(number, Status.FAILED, detail))
+
+    def refused(self, number: int, error: AuditkitError) -> StepReport:
+        """The report of a step that ends at check `number`."""
+        self.failed(number, error.message)
+        return self.report(error.verdict, message=error.message, hint=error.hint)
+
+    def report(self, verdict: Verdict, **more: object) -> StepReport:
+        done = {check.number for check in self.checks}
+        skipped = [Check(n, Status.SKIPPED) for n in range(4, 9) if n not in done]
+        checks = tuple(sorted([*self.checks, *skipped], key=lambda check: check.number))
+        made = StepReport(
+            self.number,
+            verdict,
+            self.start,
+            checks,
+            published=self.record.state_after,
+            computed=self.computed,
+            record=self.record.digest(),
+            on_the_way=not self.wanted,
+        )
+        return replace(made, **more)  # type: ignore[arg-type]
+
+
+class Replayer:
+    """Replays intervals of one run on one back end."""
+
+    def __init__(self, run: Run, backend: Backend, progress: Progress, *, clock: Clock = time.perf_counter) -> None:
+        self._run = run
+        self._backend = backend
+        self._progress = progress
+        self._clock = clock
+
+    def replay(self, interval: Interval) -> Iterator[StepReport]:
+        """A report of every wanted step, and of any other on the way that does not match.
+
+        What makes one step fail does not stop the others, unless there is no state to go on from: those are INCOMPLETE.
+        """
+        try:
+            state, detail = start_state(self._run, interval.start)
+        except AuditkitError as error:
+            yield from self._without_start(interval, error)
+            return
+        for number in interval.steps:
+            step = _Step(number, interval.start, number in interval.wanted, self._run.records[number])
+            step.passed(4, detail)
+            began = self._clock()
+            report, after = self._one(step, state)
+            if step.wanted or report.verdict is not Verdict.MATCH:
+                yield replace(report, seconds=self._clock() - began)
+            if after is None:
+                yield from self._not_reached(interval, number)
+                return
+            state = after
+            detail = (
+                f"{step.record.state_after}: computed from state {interval.start}, checked by each record on the way"
+            )
+
+    def _without_start(self, interval: Interval, error: AuditkitError) -> Iterator[StepReport]:
+        for number in interval.wanted:
+            step = _Step(number, interval.start, True, self._run.records[number])
+            report = step.refused(4, error)
+            if isinstance(error, SeedMismatch):
+                report = replace(report, tensor=error.difference)
+            yield report
+
+    def _not_reached(self, interval: Interval, stopped: int) -> Iterator[StepReport]:
+        for number in interval.wanted:
+            if number > stopped:
+                step = _Step(number, interval.start, True, self._run.records[number])
+                message = f"not reached: step {stopped} on the way gave no state to go on from"
+                yield step.report(Verdict.INCOMPLETE, message=message)
+
+    def _one(self, step: _Step, state: State) -> tuple[StepReport, State | None]:
+        """Checks 5 to 8 of one step; the state after it, or None where the replay cannot go on."""
+        # 5 batch digest
+        try:
+            tokens = self._batch(step)
+        except AuditkitError as error:
+            return step.refused(5, error), None
+
+        # 6 replay
+        outcome = replay(self._backend, state, tokens, self._run.recipe, lambda _done: self._progress.advance(1))
+        leaves, leaves_error = self._leaves(step)
+        found = () if isinstance(outcome, Stopped) else differences(step.record, leaves, outcome)
+        if isinstance(outcome, Stopped) or found:
+            try:
+                confirm(self._backend, self._run.recipe, step.record.state_before, state, tokens, outcome)
+            except MachineFault as error:
+                return step.refused(6, error), None
+        if isinstance(outcome, Stopped):
+            step.failed(6, outcome.error.message)
+            message = f"the record claims a result, but this step has none: {outcome.error.message}"
+            return step.report(Verdict.MISMATCH, message=message), None
+        step.passed(6, self._replayed(step, bool(found)))
+        step.computed = outcome.root
+
+        # 7 end state root
+        end_error = self._end_state(step, outcome)
+
+        # 8 gradient, micro-batches, loss, norm, learning rate
+        self._fields(step, found, leaves_error)
+
+        if found:
+            return self._mismatch(step, state, outcome, found)
+        for problem in (end_error, leaves_error):
+            if problem is not None:
+                return step.report(problem.verdict, message=problem.message, hint=problem.hint), outcome.state
+        return step.report(Verdict.MATCH), outcome.state
+
+    def _batch(self, step: _Step) -> IntArray:
+        """The step's tokens, if their digest is the record's. BadArtifact: it is another."""
+        tokens: IntArray = self._run.tokens(step.number)
+        found = batch_digest(tokens, self._run.manifest.data.dtype)
+        if found != step.record.batch:
+            raise BadArtifact(
+                f"the tokens of step {step.number} have batch digest {found}, its record says {step.record.batch}"
+            )
+        step.passed(5, found)
+        return tokens
+
+    def _leaves(self, step: _Step) -> tuple[tuple[MicroBatchLeaf, ...], AuditkitError | None]:
+        """The published leaves, or none and why; the record's root over them is compared all the same."""
+        try:
+            return self._run.leaves(step.number), None
+        except AuditkitError as error:
+            return (), error
+
+    def _replayed(self, step: _Step, repeated: bool) -> str:
+        count = step.record.micro_batches
+        twice = ", twice with the same result" if repeated else ""
+        return f"{count} micro-batch{'es' if count > 1 else ''} on {self._backend.device}{twice}"
+
+    def _end_state(self, step: _Step, outcome: Computed) -> AuditkitError | None:
+        """Check 7: the computed root against the record's, and the published files where there are any."""
+        if outcome.root != step.record.state_after:
+            step.failed(7, f"computed {outcome.root}, published {step.record.state_after}")
+            return None
+        if step.number + 1 not in self._run.published:
+            step.passed(7, f"{outcome.root} (the state itself is not published)")
+            return None
+        try:
+            opened = open_state(self._run, step.number + 1)
+            opened.verify()
+        except AuditkitError as error:
+            step.failed(7, error.message)
+            return error
+        step.passed(7, f"{outcome.root}, and every byte of the published state")
+        return None
+
+    def _fields(self, step: _Step, found: tuple[FieldDifference, ...], error: AuditkitError | None) -> None:
+        """Check 8: what the record says about the way from one state to the other."""
+        wrong = [difference for difference in found if difference.field != "state_after"]
+        if wrong:
+            first = wrong[0]
+            step.failed(8, f"{first.field}: computed {first.computed}, published {first.published}")
+        elif error is not None:
+            step.failed(8, error.message)
+        else:
+            step.passed(8, f"gradient {step.record.gradient}, loss {f32_from_bits(step.record.loss):.6g}")
+
+    def _mismatch(
+        self, step: _Step, state: State, outcome: Computed, found: tuple[FieldDifference, ...]
+    ) -> tuple[StepReport, State | None]:
+        """The report of a confirmed mismatch, and the state to go on with where it is the recorded one all the same."""
+        same_state = outcome.root == step.record.state_after
+        report = step.report(
+            Verdict.MISMATCH,
+            message=f"first differing field of the record: {found[0].field}",
+            hint=hint(self._run, self._backend, state, outcome, found),
+            differences=found,
+            tensor=None if same_state else tensor_difference(self._run, outcome),
+        )
+        return report, outcome.state if same_state else None

@@ -1,0 +1,96 @@
+"""Which files and byte ranges a verification reads: pairs of states, records, token frames, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from auditkit.formats.digest import Digest
+from auditkit.formats.leaves import span
+from auditkit.formats.run import LEAVES, RECORDS, STATE_DOCUMENT, STATE_INDEX, STREAM, STREAM_INDEX
+from auditkit.replay.plan import Interval
+from auditkit.replay.published import state_index
+from auditkit.replay.run import Run
+
+
+@dataclass(frozen=True)
+class FileNeed:
+    """A whole file: path within the run, size in bytes, digest, and what it is for."""
+
+    path: str
+    size: int
+    digest: Digest
+    purpose: str
+
+
+@dataclass(frozen=True)
+class RangeNeed:
+    """`length` bytes at `offset` of a file: the tokens or the leaves of one step."""
+
+    path: str
+    offset: int
+    length: int
+    step: int
+    purpose: str
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Everything that a verification reads besides run.json."""
+
+    files: tuple[FileNeed, ...]
+    ranges: tuple[RangeNeed, ...]
+
+    @property
+    def total(self) -> int:
+        """Bytes altogether."""
+        return sum(need.size for need in self.files) + sum(need.length for need in self.ranges)
+
+    def missing(self, run: Run) -> int:
+        """Bytes that are neither in the run's folder nor in the cache."""
+        files = run.store.bytes_needed((need.path, need.size, need.digest) for need in self.files)
+        return files + sum(need.length for need in self.ranges if not _is_here(run, need))
+
+
+def needs(run: Run, plan: Iterable[Interval]) -> Needs:
+    """What the intervals of a plan need.
+
+    Reads two small files of each state and the stream index, since they say how large the rest is.
+    """
+    intervals = tuple(plan)
+    files = [_whole(run, RECORDS, "records"), _whole(run, STREAM_INDEX, "token index")]
+    for step in sorted({step for interval in intervals for step in _states(run, interval)}):
+        files += _state(run, step)
+    steps = sorted(step for interval in intervals for step in interval.steps)
+    frames = run.stream_index.rows
+    ranges = []
+    for step in steps:
+        ranges.append(RangeNeed(STREAM, frames[step].offset, frames[step].length, step, f"tokens of step {step}"))
+        offset, length = span(step, run.recipe.batch.micro_batches)
+        ranges.append(RangeNeed(LEAVES, offset, length, step, f"micro-batch leaves of step {step}"))
+    return Needs(tuple(files), tuple(ranges))
+
+
+def _states(run: Run, interval: Interval) -> set[int]:
+    """The published states that an interval reads: none lies within it, or the replay would begin there."""
+    return {interval.start} | ({interval.stop} & run.published.keys())
+
+
+def _state(run: Run, step: int) -> list[FileNeed]:
+    folder = run.published[step].path
+    found = [_whole(run, f"{folder}/{name}", f"state {step}") for name in (STATE_DOCUMENT, STATE_INDEX)]
+    for shard in state_index(run, step).files:
+        found.append(FileNeed(f"{folder}/{shard.path}", shard.size, shard.digest, f"state {step}"))
+    return found
+
+
+def _whole(run: Run, path: str, purpose: str) -> FileNeed:
+    artifact = run.manifest.artifact(path)
+    return FileNeed(path, artifact.size, artifact.digest, purpose)
+
+
+def _is_here(run: Run, need: RangeNeed) -> bool:
+    artifact = run.manifest.artifact(need.path)
+    return run.store.is_range_cached(
+        need.path, need.offset, need.length, size=artifact.size, file_digest=artifact.digest
+    )

@@ -1,0 +1,120 @@
+"""What one replay of one step gave, and where it differs from the published record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from auditkit.formats.bits import f32_bits, f32_from_bits, f32_text
+from auditkit.formats.leaves import MicroBatchLeaf, micro_root
+from auditkit.formats.recipe import Recipe
+from auditkit.formats.record import StepRecord
+from auditkit.formats.state import StateDocument
+from auditkit.model.state import State, document
+from auditkit.model.step import NonFinite, StepResult
+from auditkit.numerics.arrays import IntArray
+from auditkit.replay.backend import Backend
+from auditkit.replay.compare import ulp_distance
+from auditkit.replay.report import FieldDifference
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A replayed step: the state after it, that state's document and root, and the values of the record."""
+
+    state: State
+    document: StateDocument
+    root: str
+    result: StepResult
+
+    def same_as(self, other: object) -> bool:
+        """Whether another replay gave the same bits: every tensor, by its digest, and every value of the record."""
+        return isinstance(other, Computed) and self.root == other.root and _values(self) == _values(other)
+
+    def describe(self) -> str:
+        """The digests that stand for this replay in messages."""
+        return f"state {self.root}, gradient {self.result.gradient}"
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A replay that met a value outside the arithmetic, so that the step has no result."""
+
+    error: NonFinite
+
+    def same_as(self, other: object) -> bool:
+        """Whether another replay stopped in the same place."""
+        return isinstance(other, Stopped) and other.error.message == self.error.message
+
+    def describe(self) -> str:
+        """The reason, which stands for this replay in messages."""
+        return self.error.message
+
+
+def replay(
+    backend: Backend,
+    state: State,
+    tokens: IntArray,
+    recipe: Recipe,
+    on_micro_batch: Callable[[int], None] | None = None,
+) -> Computed | Stopped:
+    """Replay one step; a value that is not finite is an outcome of its own, which a second replay must repeat."""
+    try:
+        new, result = backend.step(state, tokens, recipe, on_micro_batch=on_micro_batch)
+    except NonFinite as error:
+        return Stopped(error)
+    made = document(new, recipe, backend.ops)
+    return Computed(new, made, made.root(), result)
+
+
+def differences(
+    record: StepRecord, leaves: Sequence[MicroBatchLeaf], computed: Computed
+) -> tuple[FieldDifference, ...]:
+    """Every field of a record that came out differently, in the order in which a step computes them.
+
+    `leaves` are the published micro-batch leaves, or none where they cannot be had; only the first differing one is
+    named.
+    """
+    result = computed.result
+    found = [*_leaf_differences(leaves, result.leaves)]
+    pairs = (
+        ("micro_batches.root", record.micro_root, micro_root(result.leaves)),
+        ("loss", *_scalars(record.loss, result.loss)),
+        ("gradient", record.gradient, result.gradient),
+        ("norm", *_scalars(record.norm, result.norm)),
+        ("lr", *_scalars(record.lr, result.lr)),
+        ("state_after", record.state_after, computed.root),
+    )
+    found += [FieldDifference(name, published, own) for name, published, own in pairs if published != own]
+    return tuple(found)
+
+
+def _leaf_differences(
+    published: Sequence[MicroBatchLeaf], computed: Sequence[MicroBatchLeaf]
+) -> tuple[FieldDifference, ...]:
+    for i, (theirs, ours) in enumerate(zip(published, computed, strict=False)):  # none, or as many
+        pairs = (
+            ("loss_sum", str(theirs.loss_sum), str(ours.loss_sum)),
+            ("gradient", theirs.gradient, ours.gradient),
+        )
+        found = [FieldDifference(f"micro_batches[{i}].{name}", a, b) for name, a, b in pairs if a != b]
+        if found:
+            return tuple(found)
+    return ()
+
+
+def _scalars(published: int, computed: np.float32) -> tuple[str, str]:
+    """A published bit pattern and a computed number as texts that are equal where the bits are."""
+    theirs, ours = f32_from_bits(published), float(computed)
+    if f32_bits(ours) == published:
+        return f32_text(theirs), f32_text(theirs)
+    ulps = ulp_distance(theirs, ours)
+    return f"{f32_text(theirs)} ({theirs:.9g})", f"{f32_text(ours)} ({ours:.9g}, {ulps} ulp away)"
+
+
+def _values(computed: Computed) -> tuple[object, ...]:
+    result = computed.result
+    scalars = np.array([result.loss, result.norm, result.lr], dtype=np.float32).tobytes()
+    return scalars, result.gradient, result.leaves

@@ -1,0 +1,161 @@
+"""What a verification found: the numbered checks, each step's verdict, and what was not checked."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from auditkit.replay.compare import TensorDifference
+from auditkit.verdict import Verdict, worst
+
+FORMAT = "auditkit/report/v1"
+
+# The names of the numbered checks; 1 to 3 concern the run, 4 to 8 each step.
+CHECKS = {
+    1: "manifest",
+    2: "record chain",
+    3: "record against the log root",
+    4: "start state root",
+    5: "batch digest",
+    6: "replay",
+    7: "end state root",
+    8: "gradient, micro-batches, loss, norm, learning rate",
+}
+
+
+class Status(enum.Enum):
+    """How one check ended."""
+
+    OK = "ok"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One numbered check: its place in CHECKS, how it ended and what was compared."""
+
+    number: int
+    status: Status
+    detail: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the check is about."""
+        return CHECKS[self.number]
+
+    def to_dict(self) -> dict[str, object]:
+        """The check as JSON values."""
+        return {"number": self.number, "name": self.name, "status": self.status.value, "detail": self.detail}
+
+
+@dataclass(frozen=True)
+class FieldDifference:
+    """A field of the record that came out differently: its published and its computed text."""
+
+    field: str
+    published: str
+    computed: str
+
+    def to_dict(self) -> dict[str, object]:
+        """The difference as JSON values."""
+        return {"field": self.field, "published": self.published, "computed": self.computed}
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """The outcome for one step.
+
+    `published` and `computed` are the state roots after the step (empty when it was not reached); `start` is the step
+    of the state that the replay began from, so that `step - start` steps lie on the way; `on_the_way` says that the
+    step was not asked for; `seconds` is the time of this step alone.
+    """
+
+    step: int
+    verdict: Verdict
+    start: int
+    checks: tuple[Check, ...] = ()
+    published: str = ""
+    computed: str = ""
+    record: str = ""
+    message: str = ""
+    hint: str = ""
+    differences: tuple[FieldDifference, ...] = ()
+    tensor: TensorDifference | None = None
+    seconds: float = 0.0
+    on_the_way: bool = False
+
+    def to_dict(self) -> dict[str, object]:
+        """The step's outcome as JSON values."""
+        return {
+            "step": self.step,
+            "verdict": self.verdict.name,
+            "start": self.start,
+            "on_the_way": self.on_the_way,
+            "record": self.record,
+            "published": self.published,
+            "computed": self.computed,
+            "message": self.message,
+            "hint": self.hint,
+            "checks": [check.to_dict() for check in self.checks],
+            "differences": [difference.to_dict() for difference in self.differences],
+            "tensor": self.tensor.to_dict() if self.tensor else None,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of a verification.
+
+    A report has no truth value, since `if report:` would read a mismatch as success: compare `verdict` instead.
+    """
+
+    run: str
+    selection: str
+    verdict: Verdict
+    run_id: str = ""
+    manifest: str = ""
+    checks: tuple[Check, ...] = ()
+    steps: tuple[StepReport, ...] = ()
+    not_checked: tuple[str, ...] = ()
+    machine: dict[str, str] = field(default_factory=dict)
+    message: str = ""
+    hint: str = ""
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a Report has no truth value; compare report.verdict with Verdict.MATCH")
+
+    def to_dict(self) -> dict[str, object]:
+        """The report as JSON values."""
+        return {
+            "format": FORMAT,
+            "verdict": self.verdict.name,
+            "code": self.verdict.code,
+            "run": self.run,
+            "run_id": self.run_id,
+            "manifest": self.manifest,
+            "selection": self.selection,
+            "checks": [check.to_dict() for check in self.checks],
+            "steps": [step.to_dict() for step in self.steps],
+            "not_checked": list(self.not_checked),
+            "machine": self.machine,
+            "message": self.message,
+            "hint": self.hint,
+        }
+
+    def to_json(self) -> str:
+        """The report as one JSON object on one line, ASCII only."""
+        return json.dumps(self.to_dict(), ensure_ascii=True, allow_nan=False)
+
+
+def overall(steps: Sequence[StepReport], wanted: Sequence[int]) -> Verdict:
+    """The verdict over all steps: the worst one found, and never MATCH unless every wanted step matched."""
+    found = [step.verdict for step in steps]
+    matched = {step.step for step in steps if step.verdict is Verdict.MATCH}
+    if not wanted or not matched.issuperset(wanted):
+        found.append(Verdict.INCOMPLETE)
+    return worst(found)

@@ -1,0 +1,172 @@
+"""A published run: its manifest, its chain of records, its tokens, each read and checked when first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from auditkit.errors import BadArtifact, UsageError
+from auditkit.formats.digest import Digest
+from auditkit.formats.leaves import MicroBatchLeaf, micro_root, parse_leaves, span
+from auditkit.formats.recipe import Recipe
+from auditkit.formats.record import RecordFile, StepRecord, expand, log_root
+from auditkit.formats.run import LEAVES, RECORDS, STREAM, STREAM_INDEX, RunManifest
+from auditkit.formats.stream import StreamIndex, check_tokens, decode_frame
+from auditkit.store import Clock, Progress, Silent, Store, SystemClock, locate
+from auditkit.store.locate import known
+
+DEFAULT_RUN = "sotu-tiny"
+
+
+def default_run() -> str:
+    """The name of the run that a command without --run means. UsageError: no run is bundled with this installation."""
+    names = known()
+    if not names:
+        raise UsageError("no run is bundled with this installation", hint="name one: --run PATH or --run URL")
+    return DEFAULT_RUN if DEFAULT_RUN in names else names[0]
+
+
+def open_run(
+    run: str | None = None,
+    *,
+    artifacts: str | None = None,
+    cache_dir: Path | None = None,
+    offline: bool = False,
+    progress: Progress | None = None,
+    clock: Clock | None = None,
+) -> Run:
+    """The run named `run` (a bundled run's name, a path or a URL), its manifest read and parsed.
+
+    Raises UsageError, Unavailable, BadArtifact. Close it, or use it as a context.
+    """
+    source = locate(run if run is not None else default_run(), artifacts)
+    store = Store(
+        source,
+        cache_dir=cache_dir,
+        offline=offline,
+        progress=progress or Silent(),
+        clock=clock or SystemClock(),
+    )
+    return Run(store, store.manifest())
+
+
+class Run:
+    """One run. Attributes are read lazily; each may raise Unavailable or BadArtifact naming the file at fault."""
+
+    def __init__(self, store: Store, manifest: bytes) -> None:
+        self.store = store
+        self.manifest = RunManifest.parse(manifest)
+        self.manifest_digest = self.manifest.digest()
+        self.run_id = self.manifest.run_id()
+        store.use_mirrors(self.manifest.mirrors)
+        self.published = {state.step: state for state in self.manifest.states}
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+    @property
+    def name(self) -> str:
+        """The run's own name."""
+        return self.manifest.name
+
+    @property
+    def recipe(self) -> Recipe:
+        """Everything besides the data that decides the run's bits."""
+        return self.manifest.recipe
+
+    @property
+    def size(self) -> int:
+        """Number of steps."""
+        return self.manifest.log.size
+
+    def file(self, path: str) -> Path:
+        """A whole file of the run on this machine, its size and digest checked."""
+        artifact = self.manifest.artifact(path)
+        return self.store.file(path, artifact.size, artifact.digest)
+
+    def read(self, path: str) -> bytes:
+        """The bytes of a small file, checked."""
+        artifact = self.manifest.artifact(path)
+        return self.store.read(path, artifact.size, artifact.digest)
+
+    def _range(self, path: str, offset: int, length: int, check: Callable[[bytes], object]) -> bytes:
+        """Bytes of a file that `check` accepts; it raises BadArtifact, and the next place is tried."""
+        artifact = self.manifest.artifact(path)
+        return self.store.range(path, offset, length, size=artifact.size, file_digest=artifact.digest, check=check)
+
+    @cached_property
+    def records(self) -> list[StepRecord]:
+        """The chain of all records, rebuilt from records.bin. BadArtifact: not as many as the log has."""
+        rows = RecordFile.parse(self.read(RECORDS)).rows
+        if len(rows) != self.size:
+            raise BadArtifact(f"{RECORDS} holds {len(rows)} records, the manifest's log has {self.size}")
+        return expand(
+            rows,
+            run_id=self.run_id,
+            numerics=self.recipe.numerics.version,
+            micro_batches=self.recipe.batch.micro_batches,
+            state0=self.state0,
+        )
+
+    @property
+    def state0(self) -> Digest:
+        """The root of state 0, which every manifest lists."""
+        return self.manifest.states[0].root
+
+    @cached_property
+    def log_root(self) -> Digest:
+        """The RFC 6962 root over all records."""
+        return log_root(self.records)
+
+    @cached_property
+    def stream_index(self) -> StreamIndex:
+        """Where each step's tokens lie. BadArtifact: fewer frames than steps, or not the length of stream.bin."""
+        index = StreamIndex.parse(self.read(STREAM_INDEX))
+        if len(index.rows) < self.size:
+            raise BadArtifact(
+                f"{STREAM_INDEX} holds {len(index.rows)} frames, the manifest's log has {self.size} records"
+            )
+        size = self.manifest.artifact(STREAM).size
+        if index.total_length != size:
+            raise BadArtifact(f"{STREAM_INDEX} describes {index.total_length} bytes, {STREAM} has {size}")
+        return index
+
+    def state_before(self, step: int) -> Digest:
+        """The root of the state before a step, as the records say; `step` may be the number of steps."""
+        return self.state0 if step == 0 else self.records[step - 1].state_after
+
+    def tokens(self, step: int) -> NDArray[Any]:
+        """The tokens of one step, (sequences, context_length + 1), ids below the vocabulary size."""
+        row = self.stream_index.rows[step]
+        shape = (self.recipe.batch.sequences, self.manifest.data.context_length + 1)
+
+        def decode(data: bytes) -> NDArray[Any]:
+            try:
+                tokens = decode_frame(data, row.raw_length, self.manifest.data.dtype, shape, digest=row.digest)
+                check_tokens(tokens, self.recipe.model.vocab_size)
+            except BadArtifact as error:
+                raise BadArtifact(f"{STREAM}, frame of step {step}: {error.message}", hint=error.hint) from error
+            return tokens
+
+        return decode(self._range(STREAM, row.offset, row.length, decode))
+
+    def leaves(self, step: int) -> tuple[MicroBatchLeaf, ...]:
+        """The published micro-batch leaves of one step. BadArtifact: not those under the record's root."""
+        record = self.records[step]
+
+        def parse(data: bytes) -> tuple[MicroBatchLeaf, ...]:
+            leaves = parse_leaves(data, record.micro_batches)
+            found = micro_root(leaves)
+            if found != record.micro_root:
+                message = f"{LEAVES}: the leaves of step {step} have root {found}, its record says {record.micro_root}"
+                raise BadArtifact(message)
+            return leaves
+
+        return parse(self._range(LEAVES, *span(step, record.micro_batches), parse))

@@ -1,0 +1,80 @@
+"""What a run says about itself: the manifest, one record, the log. Nothing is verified but digests."""
+
+from __future__ import annotations
+
+from auditkit.formats.bits import f32_from_bits
+from auditkit.replay.run import Run
+from auditkit.replay.selection import select
+
+
+def show_run(run: Run) -> dict[str, object]:
+    """The manifest's main facts as JSON values; floats as numbers, for people."""
+    manifest, recipe = run.manifest, run.recipe
+    return {
+        "format": "auditkit/show-run/v1",
+        "name": run.name,
+        "run_id": run.run_id,
+        "manifest": run.manifest_digest,
+        "recipe": recipe.digest(),
+        "steps": run.size,
+        "log_root": manifest.log.root,
+        "states": [{"step": s.step, "root": s.root} for s in manifest.states],
+        "model": _plain(recipe.model),
+        "optimizer": _plain(recipe.optimizer),
+        "schedule": _plain(recipe.schedule),
+        "batch": {**_plain(recipe.batch), "micro_batches": recipe.batch.micro_batches},
+        "numerics": _plain(recipe.numerics),
+        "init": _plain(recipe.init),
+        "data": {
+            "title": manifest.data.corpus.title,
+            "license": manifest.data.corpus.license,
+            "context_length": manifest.data.context_length,
+            "windows": manifest.data.windows,
+            "seed": manifest.data.seed,
+        },
+        "bytes": sum(artifact.size for artifact in manifest.artifacts),
+        "mirrors": list(manifest.mirrors),
+    }
+
+
+def show_step(run: Run, step: int) -> dict[str, object]:
+    """One record with its leaves. UsageError: no such step."""
+    select(step=step).resolve(run.size)
+    record = run.records[step]
+    return {
+        "format": "auditkit/show-step/v1",
+        "step": step,
+        "record": record.digest(),
+        "previous": record.previous,
+        "state_before": record.state_before,
+        "state_after": record.state_after,
+        "state_before_published": step in run.published,
+        "state_after_published": step + 1 in run.published,
+        "batch": record.batch,
+        "gradient": record.gradient,
+        "micro_root": record.micro_root,
+        "micro_batches": [{"loss_sum": leaf.loss_sum, "gradient": leaf.gradient} for leaf in run.leaves(step)],
+        "loss": f32_from_bits(record.loss),
+        "norm": f32_from_bits(record.norm),
+        "lr": f32_from_bits(record.lr),
+    }
+
+
+def show_log(run: Run) -> dict[str, object]:
+    """The log: its size, the manifest's root, the root computed over the records, and losses along the run."""
+    records = run.records
+    places = sorted({i * (run.size - 1) // 10 for i in range(11)})
+    return {
+        "format": "auditkit/show-log/v1",
+        "size": run.size,
+        "root": run.manifest.log.root,
+        "computed_root": run.log_root,
+        "first": records[0].digest(),
+        "last": records[-1].digest(),
+        "losses": [{"step": step, "loss": f32_from_bits(records[step].loss)} for step in places],
+    }
+
+
+def _plain(section: object) -> dict[str, object]:
+    # the sections are dataclasses with slots, which vars() cannot read
+    return {name: getattr(section, name) for name in getattr(type(section), "__dataclass_fields__")}  # noqa: B009

@@ -1,0 +1,50 @@
+"""The state that a replay begins from (check 4): its bytes, its document, its root, and for step 0 the seed."""
+
+from __future__ import annotations
+
+from auditkit.errors import BadArtifact, MachineFault, MismatchError
+from auditkit.formats.digest import Digest
+from auditkit.model.state import State, document, initial_state
+from auditkit.replay.compare import TensorDifference
+from auditkit.replay.confirm import HINT
+from auditkit.replay.published import open_state
+from auditkit.replay.run import Run
+
+
+class SeedMismatch(MismatchError):
+    """the published state 0 is not the one that follows from the seed"""
+
+    def __init__(self, published: Digest, computed: Digest, difference: TensorDifference | None) -> None:
+        super().__init__(f"state 0 is not what the seed gives: published {published}, computed {computed}")
+        self.published = published
+        self.computed = computed
+        self.difference = difference
+
+
+def start_state(run: Run, step: int) -> tuple[State, str]:
+    """State `step` of a run, from its published files, and what was compared, in words.
+
+    Its root must be the one of the manifest and of the records, and state 0 must follow from the seed alone.
+
+    Raises Unavailable, BadArtifact, Unsupported; for a state 0 that the seed does not give, SeedMismatch, MachineFault.
+    """
+    opened = open_state(run, step)
+    root, recorded = opened.document.root(), run.state_before(step)
+    if root != recorded:
+        raise BadArtifact(f"state {step} has root {root}, the records say {recorded}")
+    if step:
+        return opened.load(run.recipe), f"{root}, published"
+    # The bytes are not needed for the replay, but whoever loads state 0 relies on them.
+    opened.verify()
+    state = initial_state(run.recipe)
+    made = document(state, run.recipe)
+    if made.root() != root:
+        _refuse_seed(run, state, made.root())
+    return state, f"{root}, published and derived from the seed alone"
+
+
+def _refuse_seed(run: Run, state: State, computed: Digest) -> None:
+    again = document(initial_state(run.recipe), run.recipe).root()
+    if again != computed:
+        raise MachineFault(f"two derivations of state 0 from the seed differ: {computed} and {again}", hint=HINT)
+    raise SeedMismatch(run.state0, computed, open_state(run, 0).first_difference(state))

@@ -1,0 +1,52 @@
+"""What a verification did not check, in words that stand beside its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from auditkit.replay.report import StepReport
+from auditkit.replay.run import Run
+from auditkit.verdict import Verdict
+
+
+def unchecked(run: Run, wanted: Sequence[int], steps: Sequence[StepReport]) -> tuple[str, ...]:
+    """The limits of a report on `wanted` steps of a run; `steps` are the reports so far."""
+    said = [_other_steps(run, wanted, steps), *_states(run, steps)]
+    said += [
+        "whether the tokens follow from the corpus, the tokenizer and the seed (`auditkit data --step N` does)",
+        "who published the run: nothing is signed, so a match speaks of these files and of nobody's word",
+        "the quality of the data and of the model, and how the corpus came about",
+    ]
+    return tuple(text for text in said if text)
+
+
+def _other_steps(run: Run, wanted: Sequence[int], steps: Sequence[StepReport]) -> str:
+    matched = {report.step for report in steps if report.verdict is Verdict.MATCH}
+    for report in steps:
+        if report.step in matched:
+            matched.update(range(report.start, report.step))
+    others = run.size - len(matched | set(wanted))
+    if not others:
+        return ""
+    return f"{others} of the run's {run.size} steps: their records were read, they were not replayed"
+
+
+def _states(run: Run, steps: Sequence[StepReport]) -> list[str]:
+    """Steps whose states are not published, so that only roots could be compared."""
+    matched = [report.step for report in steps if report.verdict is Verdict.MATCH]
+    before = [step for step in matched if step not in run.published]
+    after = [step for step in matched if step + 1 not in run.published]
+    said = []
+    if before:
+        said.append(f"the bytes of the state before {_steps(before)}: not published, computed here instead")
+    if after:
+        said.append(f"the bytes of the state after {_steps(after)}: not published, its root was compared")
+    return said
+
+
+def _steps(steps: Sequence[int]) -> str:
+    if len(steps) == 1:
+        return f"step {steps[0]}"
+    if len(steps) <= 5:
+        return "steps " + ", ".join(map(str, steps))
+    return f"{len(steps)} of the steps"

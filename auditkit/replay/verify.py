@@ -1,0 +1,182 @@
+"""Verify steps of a published run: the numbered checks, from the manifest to the last bit of the state after a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from auditkit.errors import AuditkitError, BadArtifact, UsageError
+from auditkit.replay import machine
+from auditkit.replay.backend import Backend, choose
+from auditkit.replay.interval import Replayer
+from auditkit.replay.plan import Interval, intervals
+from auditkit.replay.report import Check, Report, Status, StepReport, overall
+from auditkit.replay.run import Run, default_run, open_run
+from auditkit.replay.selection import Selection, select
+from auditkit.replay.unchecked import unchecked
+from auditkit.store.progress import Progress, Silent
+from auditkit.verdict import Verdict
+
+OUT_OF_MEMORY = "out of memory"
+MEMORY_HINT = "`auditkit plan` says how much a step needs; fewer --threads need less"
+
+
+def verify(
+    run: str | None = None,
+    *,
+    step: int | None = None,
+    steps: str | tuple[int, int] | range | None = None,
+    random: int | None = None,
+    seed: int | None = None,
+    artifacts: str | None = None,
+    device: str = "auto",
+    threads: int | None = None,
+    offline: bool = False,
+    cache_dir: Path | None = None,
+    progress: Progress | None = None,
+    downloads: Progress | None = None,
+    backend: Backend | None = None,
+) -> Report:
+    """Verify one step, a half-open range of steps ("A:B", a pair or a range), or `random` steps drawn with `seed`.
+
+    `run` is the name of a bundled run, a path or a URL (default: the bundled run); `artifacts` a folder or URL that is
+    tried first. `device` is "auto" or "cpu". `progress` is told of replayed micro-batches, `downloads` of fetched
+    bytes. `backend` replaces the device's own.
+
+    Everything a publisher, the network or the machine can cause is a verdict of the report. Raises UsageError only, for
+    a call or a selection that makes no sense.
+    """
+    selection = select(step=step, steps=steps, random=random, seed=seed)
+    name = run if run is not None else default_run()
+    draft = _Draft(name, selection)
+    try:
+        # Before anything is fetched: a machine that cannot calculate, or a device that is not there, ends it here.
+        draft.backend = backend or choose(device, threads)
+        draft.self_test = "failed"
+        draft.backend.self_test()
+        draft.self_test = "passed"
+    except UsageError:
+        raise
+    except AuditkitError as error:
+        return draft.failed(error)
+    try:
+        draft.run = open_run(name, artifacts=artifacts, cache_dir=cache_dir, offline=offline, progress=downloads)
+    except UsageError:
+        raise
+    except AuditkitError as error:
+        # 1 manifest
+        return draft.failed(error, 1)
+    with draft.run:
+        return _verify(draft, draft.run, draft.backend, progress or Silent())
+
+
+class _Draft:
+    """A report in the making."""
+
+    def __init__(self, name: str, selection: Selection) -> None:
+        self.name = name
+        self.selection = selection
+        self.backend: Backend | None = None
+        self.self_test = "not run"
+        self.run: Run | None = None
+        self.wanted: tuple[int, ...] = ()
+        self.checks: list[Check] = []
+        self.steps: list[StepReport] = []
+
+    def failed(self, error: AuditkitError, number: int | None = None) -> Report:
+        """The report of a verification that ends before any step, at check `number` if it is one."""
+        if number is not None:
+            self.checks.append(Check(number, Status.FAILED, error.message))
+        return self.report(error.verdict, error.message, error.hint)
+
+    def report(self, verdict: Verdict, message: str = "", hint: str = "") -> Report:
+        """The report of what has been found so far."""
+        done = {check.number for check in self.checks}
+        skipped = [Check(number, Status.SKIPPED) for number in range(1, 4) if number not in done]
+        return Report(
+            run=self.run.name if self.run else self.name,
+            selection=self.selection.describe(),
+            verdict=verdict,
+            run_id=self.run.run_id if self.run else "",
+            manifest=self.run.manifest_digest if self.run else "",
+            checks=(*self.checks, *skipped),
+            steps=tuple(self.steps),
+            not_checked=unchecked(self.run, self.wanted, self.steps) if self.run else (),
+            machine=self._machine(),
+            message=message,
+            hint=hint,
+        )
+
+    def _machine(self) -> dict[str, str]:
+        if self.backend is None:
+            return {}
+        said = machine.describe(backend=self.backend.device, threads=self.backend.threads)
+        return {**said, "self_test": self.self_test}
+
+
+def _verify(draft: _Draft, run: Run, backend: Backend, progress: Progress) -> Report:
+    draft.wanted = draft.selection.resolve(run.size)
+    # 1 manifest
+    draft.checks.append(Check(1, Status.OK, run.manifest_digest))
+    for number, check in ((2, check_chain), (3, check_log)):
+        try:
+            draft.checks.append(Check(number, Status.OK, check(run)))
+        except AuditkitError as error:
+            return draft.failed(error, number)
+    # 4 to 8, step by step
+    _replay_all(draft, Replayer(run, backend, progress), intervals(draft.wanted, run.published), run, progress)
+    verdict = overall(draft.steps, draft.wanted)
+    return draft.report(verdict)
+
+
+def check_chain(run: Run) -> str:
+    """2 record chain: records.bin is the manifest's, rebuilds a chain, and ends each published state in its root."""
+    records = run.records
+    for step, state in run.published.items():
+        recorded = run.state_before(step)
+        if state.root != recorded:
+            raise BadArtifact(
+                f"published state {step} has root {state.root}, but record {step - 1} ends in {recorded}",
+                hint=_same_root(run, state.root),
+            )
+    states = f"{len(run.published)} published state{'s' if len(run.published) > 1 else ''}"
+    return f"{len(records)} records, each naming the one before; {states} where they say"
+
+
+def check_log(run: Run) -> str:
+    """3 record against the log root: the RFC 6962 root over all records is the manifest's."""
+    if run.log_root != run.manifest.log.root:
+        raise BadArtifact(
+            f"the records have log root {run.log_root}, the manifest says {run.manifest.log.root}",
+            hint="records were changed or swapped, or the recipe or data of the manifest are not those of the records",
+        )
+    return f"root {run.log_root} over all {run.size} records"
+
+
+def _same_root(run: Run, root: str) -> str:
+    for record in run.records:
+        if record.state_after == root:
+            return f"this is the state after step {record.step}, which is state {record.step + 1}"
+    return ""
+
+
+def _replay_all(draft: _Draft, replayer: Replayer, plan: Sequence[Interval], run: Run, progress: Progress) -> None:
+    total = sum(len(interval.steps) for interval in plan)
+    progress.start("replay", total * run.recipe.batch.micro_batches, "micro-batches")
+    try:
+        for interval in plan:
+            _replay_one(draft, replayer, interval)
+    finally:
+        progress.finish()
+
+
+def _replay_one(draft: _Draft, replayer: Replayer, interval: Interval) -> None:
+    try:
+        for report in replayer.replay(interval):
+            draft.steps.append(report)
+    except MemoryError:
+        done = {report.step for report in draft.steps}
+        for step in interval.wanted:
+            if step not in done:
+                lost = StepReport(step, Verdict.UNSUPPORTED, interval.start, message=OUT_OF_MEMORY, hint=MEMORY_HINT)
+                draft.steps.append(lost)
