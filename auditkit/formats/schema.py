@@ -117,7 +117,7 @@ class Choice:
     def check(self, value: Any, what: str) -> None:
         """Exact type and membership (1 and true are equal in Python, but not the same value)."""
         if not any(type(value) is type(one) and value == one for one in self.allowed):
-            found = shown(value) if isinstance(value, str) else repr(value)[:40]
+            found = shown(value) if isinstance(value, str) else str(value) if isinstance(value, int) else "another type"
             raise BadArtifact(f"{what}: {found} is not {' or '.join(map(str, self.allowed))}")
 
     def write(self, value: str | int) -> Value:
