@@ -34,6 +34,10 @@ format: ## let ruff sort imports and format
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
 
+bench: ## measure, print a table, write it into docs/benchmarks.md (ARGS="command replay" chooses parts)
+	@sh tools/venv.sh torch
+	$(BIN)/python -m bench --write $(ARGS)
+
 wheel: ## build sdist and wheel into dist/ and check what they contain and bring
 	@sh tools/venv.sh dev
 	$(BIN)/python tools/check_wheel.py
@@ -44,4 +48,4 @@ oldest: ## verify a step with the oldest allowed versions of numpy and all other
 
 clean: ## remove .venv, caches and builds
 	rm -rf .venv build dist .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
-	find auditkit trainer tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find auditkit bench trainer tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -54,7 +54,7 @@ def stems(folder: str, pattern: str, prefix: str = "") -> set[str]:
 
 
 SOURCE = python_files("auditkit", "trainer")
-ALL = python_files("auditkit", "trainer", "tests", "tools")
+ALL = python_files("auditkit", "trainer", "bench", "tests", "tools")
 OPS = sorted(path.stem for path in NUMERICS.glob("*.py") if path.stem not in HELPERS)
 
 
@@ -174,7 +174,7 @@ def test_no_environment_variable_can_change_a_bit(path: Path) -> None:
 
 
 TEXT = (".py", ".md", ".toml", ".sh", ".mjs", ".yml", ".cu", ".cuh")
-FOLDERS = ("auditkit", "trainer", "tests", "tools", "docs", "cuda", ".github", ".ci")
+FOLDERS = ("auditkit", "trainer", "bench", "tests", "tools", "docs", "cuda", ".github", ".ci")
 WRITTEN = sorted(
     path
     for path in [*ROOT.glob("*"), *(p for folder in FOLDERS for p in (ROOT / folder).rglob("*"))]
