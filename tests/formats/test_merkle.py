@@ -78,7 +78,8 @@ def test_a_proof_that_is_altered_in_any_way_is_refused() -> None:
     ):
         with pytest.raises(Untrusted):
             verify_inclusion(LEAVES[4], 4, 7, bad, root)
-    for index, size in ((4, 6), (4, 8), (-1, 7), (7, 7), (0, 0)):
+    # Not for size 8: a path of the same shape leads to the same root, which is why a log signs root and size together.
+    for index, size in ((4, 6), (4, 16), (-1, 7), (7, 7), (0, 0)):
         with pytest.raises(Untrusted):
             verify_inclusion(LEAVES[4], index, size, proof, root)
 
