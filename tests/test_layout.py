@@ -17,6 +17,9 @@ MAX_FUNCTION = 60  # lines
 # Modules of numerics/ that ops are built from; every other module is an op.
 HELPERS = frozenset({"__init__", "angle", "arrays", "elementwise", "nonfinite", "reference", "self_test"})
 
+# Modules of kernels/ that launchers are built from; every other module launches the kernels of one op.
+KERNEL_HELPERS = frozenset({"compile", "device", "source"})
+
 # Would differ between machines, or read a file in the locale's encoding.
 WITHOUT_ENCODING = frozenset({"read_text", "write_text"})
 
@@ -74,9 +77,11 @@ def test_every_test_and_vector_has_an_op_of_its_name() -> None:
     assert not stems("tests/vectors", "*.json") - known
 
 
-@pytest.mark.parametrize("folder", ["auditkit/kernels", "cuda"])
-def test_a_kernel_has_the_name_of_its_op(folder: str) -> None:
-    assert not stems(folder, "*") - set(OPS) - {"compile", "common", "README", "__pycache__"}
+def test_a_kernel_and_its_launcher_have_the_name_of_their_op() -> None:
+    kernels, launchers = stems("cuda", "*.cu"), stems("auditkit/kernels", "*.py") - KERNEL_HELPERS
+    assert not kernels - set(OPS)
+    assert not launchers - set(OPS)
+    assert not kernels - launchers
 
 
 @pytest.mark.parametrize("path", ALL, ids=names(ALL))
