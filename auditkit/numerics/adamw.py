@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from auditkit.numerics.arrays import F32
+from auditkit.numerics.arrays import F32, ieee
 from auditkit.numerics.float64 import pow_int
 
 _BLOCK = 32_768
@@ -44,6 +44,7 @@ def adamw_scalars(
     )
 
 
+@ieee
 def adamw(
     param: F32, m: F32, v: F32, grad: F32, *, clip: np.float32, scalars: AdamWScalars, decayed: bool
 ) -> tuple[F32, F32, F32]:

@@ -14,6 +14,10 @@ I32: TypeAlias = npt.NDArray[np.int32]
 I64: TypeAlias = npt.NDArray[np.int64]
 IntArray: TypeAlias = npt.NDArray[np.integer[Any]]
 
+# Decorates every op that can overflow: an infinity is a result (a step that cannot use it ends with NonFinite), so a
+# caller's np.seterr, or warnings turned into errors, must not end the step in another way.
+ieee = np.errstate(all="ignore")
+
 _BLOCK_ELEMENTS = 32_768  # 128 KiB of binary32: a few such temporaries stay in a core's L2 cache
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from auditkit.numerics.arrays import F32, F64, I32, row_blocks
+from auditkit.numerics.arrays import F32, F64, I32, ieee, row_blocks
 from auditkit.numerics.exact_dot import ZERO_ROW, Rows, dot, quantise
 from auditkit.numerics.exact_sum import SOFTMAX_UNIT
 from auditkit.numerics.exp import exp
@@ -62,6 +62,7 @@ def visible(heads: int, tokens: int, window: int) -> I32:
     return seen
 
 
+@ieee
 def attention_forward(q: F32, k: F32, v: F32, *, window: int, bits: int) -> tuple[F32, AttentionCache]:
     """softmax(q k^T / sqrt(D)) v, causal.
 
@@ -89,6 +90,7 @@ def attention_forward(q: F32, k: F32, v: F32, *, window: int, bits: int) -> tupl
     return out.reshape(q.shape), AttentionCache(rq, rk, rv, out, row_max, sums, window)
 
 
+@ieee
 def attention_backward(dout: F32, cache: AttentionCache) -> tuple[F32, F32, F32]:
     """Gradients of q (B, H, T, D), k and v (B, G, T, D) from dout (B, H, T, D). Raises NonFinite."""
     stacked: F32 = dout.reshape(cache.out.shape)

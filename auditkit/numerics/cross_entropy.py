@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditkit.numerics.arrays import F32, I64, IntArray, row_blocks
+from auditkit.numerics.arrays import F32, I64, IntArray, ieee, row_blocks
 from auditkit.numerics.attention import softmax_sum
 from auditkit.numerics.exact_sum import LOSS_UNIT, add_sums, sum_rows, to_fixed
 from auditkit.numerics.exp import exp
 from auditkit.numerics.log import log
 
 
+@ieee
 def cross_entropy(logits: F32, targets: IntArray, z_loss: np.float32, total_targets: int) -> tuple[I64, F32]:
     """Loss and gradient of N rows of logits.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from auditkit.errors import Unsupported
-from auditkit.numerics.arrays import F32, F64, I32, I64
+from auditkit.numerics.arrays import F32, F64, I32, I64, ieee
 from auditkit.numerics.nonfinite import NonFinite
 
 ZERO_ROW = -149  # exponent of a row of zeros; the smallest non-zero row has -148
@@ -61,11 +61,13 @@ def round_to_grid(x: F32 | F64, exponents: I32, bits: int) -> F64:
     return z
 
 
+@ieee
 def quantise(x: F32, bits: int) -> Rows:
     """Round the rows of x (..., M, K) float32 to `bits`-bit fixed point. Raises NonFinite."""
     return _quantise(x, bits, axis=-1)
 
 
+@ieee
 def quantise_t(x: F32, bits: int) -> Rows:
     """The rows of the transpose of x (M, K) float32, as `quantise(x.T)`; result rows (K, M). Raises NonFinite."""
     rows = _quantise(x, bits, axis=-2)
@@ -81,6 +83,7 @@ def _quantise(x: F32, bits: int, axis: int) -> Rows:
     return Rows(round_to_grid(x, np.expand_dims(exponents, axis), bits), exponents, bits)
 
 
+@ieee
 def dot(a: Rows, b: Rows) -> F32:
     """Every row of a with every row of b: (..., M, K) x (..., N, K) -> (..., M, N) float32, rounded once.
 

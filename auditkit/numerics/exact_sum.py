@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditkit.numerics.arrays import F32, I64, IntArray
+from auditkit.numerics.arrays import F32, I64, IntArray, ieee
 from auditkit.numerics.nonfinite import NonFinite
 
 GRADIENT_UNIT = 56  # gradients: terms below 2^6 in size, resolution 2^-57
@@ -14,6 +14,7 @@ SOFTMAX_UNIT = 30  # e = exp(s - m) <= 1; int32 on a GPU
 _LIMIT = float(1 << 62)
 
 
+@ieee
 def to_fixed(x: F32, unit: int) -> I64:
     """rint(x * 2^unit) as int64, elementwise. Raises NonFinite for inf, NaN and |x| * 2^unit >= 2^62."""
     scaled = x.astype(np.float64)

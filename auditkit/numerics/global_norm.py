@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from auditkit.numerics.arrays import F32
+from auditkit.numerics.arrays import F32, ieee
 from auditkit.numerics.exact_sum import sum_rows
 from auditkit.numerics.nonfinite import NonFinite
 
@@ -16,6 +16,7 @@ LOW_UNIT = 62
 _BLOCK = 32_768
 
 
+@ieee
 def squares(grad: F32) -> int:
     """Exact sum of the squares of a tensor's elements, an integer in units 2^-62.
 

@@ -8,10 +8,11 @@ import numpy as np
 
 from auditkit.formats.digest import Digest
 from auditkit.formats.tensors import tensor_digest
-from auditkit.numerics.arrays import F32, I64
+from auditkit.numerics.arrays import F32, I64, ieee
 from auditkit.numerics.nonfinite import NonFinite
 
 
+@ieee
 def add(x: F32, y: F32) -> F32:
     """x + y elementwise: residual stream, and gradients that meet."""
     total: F32 = x + y

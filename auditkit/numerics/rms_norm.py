@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from auditkit.numerics.arrays import F32, I64, row_blocks
+from auditkit.numerics.arrays import F32, I64, ieee, row_blocks
 from auditkit.numerics.exact_sum import GRADIENT_UNIT, add_sums, sum_rows, to_fixed
 from auditkit.numerics.row_sum import row_sum
 
@@ -19,6 +19,7 @@ class RmsNormCache:
     rstd: F32
 
 
+@ieee
 def rms_norm_forward(x: F32, weight: F32, eps: np.float32) -> tuple[F32, RmsNormCache]:
     """y = (x * rstd) * weight with rstd = 1 / sqrt(row_sum(x * x) / C + eps).
 
@@ -36,6 +37,7 @@ def rms_norm_forward(x: F32, weight: F32, eps: np.float32) -> tuple[F32, RmsNorm
     return y, RmsNormCache(xhat, rstd)
 
 
+@ieee
 def rms_norm_backward(dy: F32, weight: F32, cache: RmsNormCache) -> tuple[F32, I64]:
     """dx = (g - xhat * (row_sum(g * xhat) / C)) * rstd with g = dy * weight; dweight is the exact sum of dy * xhat
     over rows.

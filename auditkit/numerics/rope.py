@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from auditkit.numerics.arrays import F32
+from auditkit.numerics.arrays import F32, ieee
 from auditkit.numerics.float64 import cos64, exp64, log64, sin64
 
 
@@ -27,6 +27,7 @@ def rope_table(tokens: int, head_dim: int, theta: float) -> RopeTable:
     return RopeTable(cos64(angle).astype(np.float32), sin64(angle).astype(np.float32))
 
 
+@ieee
 def rope_forward(x: F32, table: RopeTable) -> F32:
     """Rotate each pair (x[i], x[i + D/2]) by its angle. x (..., T, D) float32 -> the same shape."""
     half = x.shape[-1] // 2
@@ -37,6 +38,7 @@ def rope_forward(x: F32, table: RopeTable) -> F32:
     return y
 
 
+@ieee
 def rope_backward(dy: F32, table: RopeTable) -> F32:
     """Rotate back: the transpose of the rotation. dy (..., T, D) float32 -> dx of the same shape."""
     half = dy.shape[-1] // 2

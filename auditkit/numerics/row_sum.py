@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditkit.numerics.arrays import F32
+from auditkit.numerics.arrays import F32, ieee
 
 
+@ieee
 def row_sum(x: F32) -> F32:
     """Sum x (..., K) over its last axis by the halving tree -> (...,) float32; K = 0 gives +0. x is not changed."""
     width = x.shape[-1]

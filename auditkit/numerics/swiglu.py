@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from auditkit.numerics.arrays import F32, row_blocks
+from auditkit.numerics.arrays import F32, ieee, row_blocks
 from auditkit.numerics.exp import exp
 
 
@@ -19,6 +19,7 @@ class SwigluCache:
     sigmoid: F32
 
 
+@ieee
 def swiglu_forward(gate: F32, up: F32) -> tuple[F32, SwigluCache]:
     """y = (gate * sigmoid(gate)) * up. gate, up (N, F) float32 -> (N, F) and the cache."""
     y = np.empty_like(gate)
@@ -30,6 +31,7 @@ def swiglu_forward(gate: F32, up: F32) -> tuple[F32, SwigluCache]:
     return y, SwigluCache(gate, up, sigma)
 
 
+@ieee
 def swiglu_backward(dy: F32, cache: SwigluCache) -> tuple[F32, F32]:
     """dup = dy * (gate * sigmoid); dgate = (dy * up) * (sigmoid * (1 + gate * (1 - sigmoid))). All (N, F) float32."""
     dgate = np.empty_like(dy)

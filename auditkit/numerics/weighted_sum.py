@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditkit.numerics.arrays import F32, F64, I32
+from auditkit.numerics.arrays import F32, F64, I32, ieee
 from auditkit.numerics.exact_dot import ZERO_ROW, Rows, dot, round_to_grid, row_exponents
 
 _SAFE = 60  # |exponent| up to which the binary32 products below lose nothing that survives the rounding to the grid
 _SMALL = np.float32(2.0**-90)
 
 
+@ieee
 def weighted_sum(weights: F32, rows: Rows, bound: I32) -> F32:
     """sum_n w_mn * row_n, the weights rounded against a bound per m; one rounding to binary32 at the end.
 
@@ -42,6 +43,7 @@ def scale_columns(weights: F32, exponents: I32, *, wide: bool) -> F32 | F64:
     return weights * powers[..., None, :]
 
 
+@ieee
 def true_bound(weights: F32, rows: Rows) -> I32:
     """(..., M) the exponent of the exact max_n |w_mn| * 2^x_n over the rows n that are not zero. Raises NonFinite.
 

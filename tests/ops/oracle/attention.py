@@ -18,7 +18,7 @@ class Forward(NamedTuple):
     """What the backward pass needs: weights e and denominators l by (head, query), the output."""
 
     e: dict[tuple[int, int], dict[int, np.float32]]
-    l: dict[tuple[int, int], np.float32]
+    total: dict[tuple[int, int], np.float32]
     out: Array  # (R, T, D)
 
 
@@ -60,7 +60,7 @@ def _forward_group(q: Array, k: Array, v: Array, window: int, bits: int) -> Forw
                 bound = max(values[j].exponent for j in seen)
                 summed = weighted_sum([e[j] for j in seen], [values[j] for j in seen], bound, bits, width)
                 result.out[h, i] = [x / denominator for x in summed]
-                result.e[h, i], result.l[h, i] = e, denominator
+                result.e[h, i], result.total[h, i] = e, denominator
     return result
 
 
@@ -94,7 +94,7 @@ def _score_gradient(dout: Array, q: Array, v: Array, part: Forward, window: int,
                 d = row_sum([a * b for a, b in zip(dout[h, i], part.out[h, i], strict=True)])
                 for j in seen_keys(i, window):
                     dp = dot_rows(row, values[j], bits)
-                    ds[h, i, j] = ((dp - d) * (part.e[h, i][j] / part.l[h, i])) * scale
+                    ds[h, i, j] = ((dp - d) * (part.e[h, i][j] / part.total[h, i])) * scale
     return ds
 
 
@@ -129,7 +129,7 @@ def _value_gradient(dout: Array, part: Forward, window: int, bits: int) -> Array
     with ieee():
         for h in range(heads):
             for i in range(tokens):
-                rows[h, i] = round_row([x / part.l[h, i] for x in dout[h, i]], bits)
+                rows[h, i] = round_row([x / part.total[h, i] for x in dout[h, i]], bits)
     out = np.empty((tokens, width), F32)
     for j in range(tokens):
         pairs = _seeing(heads, tokens, j, window)

@@ -9,7 +9,7 @@ import numpy as np
 from auditkit.numerics import float64
 from auditkit.numerics.exp import exp as exp_array
 from auditkit.numerics.log import log as log_array
-from tests.ops.oracle.rounding import Array, ieee, rn32, rn64
+from tests.ops.oracle.rounding import Array, ieee, rn64
 from tests.ops.oracle.sums import fixed, from_fixed, row_sum
 
 F32 = np.float32
@@ -138,6 +138,3 @@ def cross_entropy(x: Array, targets: Array, z_loss: float, total: int) -> tuple[
 def mean_loss(loss_sum: int, total: int) -> np.float32:
     """Section 12: the recorded loss."""
     return F32(rn64(Fraction(loss_sum, total << 32)))
-
-
-__all__ = ["cross_entropy", "embedding_backward", "mean_loss", "rms_norm", "rms_norm_backward", "rn32", "rope", "swiglu"]

@@ -60,7 +60,7 @@ def from_fixed(total: int, unit: int) -> np.float32:
 
 def row_sum(x: Sequence[np.float32] | Array) -> np.float32:
     """Section 5."""
-    row = list(x)
+    row: list[np.float32] = list(x)
     if not row:
         return ZERO
     size = 1
@@ -74,7 +74,9 @@ def row_sum(x: Sequence[np.float32] | Array) -> np.float32:
     return row[0]
 
 
-def weighted_sum(weights: Sequence[np.float32], rows: Sequence[Row], bound: int, bits: int, width: int) -> list[np.float32]:
+def weighted_sum(
+    weights: Sequence[np.float32] | Array, rows: Sequence[Row], bound: int, bits: int, width: int
+) -> list[np.float32]:
     """Section 8: one row of `width` elements."""
     whole = [
         0 if row.is_zero else rint(real(w) * two_to(row.exponent - bound + bits - 1))
@@ -84,8 +86,8 @@ def weighted_sum(weights: Sequence[np.float32], rows: Sequence[Row], bound: int,
     return [rn32(s * two_to(bound - 2 * (bits - 1))) for s in sums]
 
 
-def true_bound(weights: Sequence[np.float32], rows: Sequence[Row]) -> int:
-    """The bound of dQ and dK in section 8: frexp of the largest |weight| * 2^exponent over the rows that are not zero."""
+def true_bound(weights: Sequence[np.float32] | Array, rows: Sequence[Row]) -> int:
+    """The bound of dQ and dK in section 8: frexp of the largest |weight| * 2^exponent over rows that are not zero."""
     sizes = [abs(real(w)) * two_to(r.exponent) for w, r in zip(weights, rows, strict=True) if not r.is_zero]
     largest = max(sizes, default=Fraction(0))
     return frexp(largest) if largest else ZERO_ROW

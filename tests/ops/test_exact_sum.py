@@ -1,0 +1,131 @@
+"""Exact sums: rounding to 64-bit fixed point and back, and stops where a sum could leave its range, never before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from auditkit.numerics.exact_sum import GRADIENT_UNIT, add_sums, from_fixed, sum_rows, sum_segments, to_fixed
+from auditkit.numerics.nonfinite import NonFinite
+from tests.ops.cases import F32, NOT_FINITE, SMALLEST, awkward_rows, floats, frozen, strided, with_value
+from tests.ops.oracle import sums
+from tests.same_bits import assert_same_bits
+
+UNITS = pytest.mark.parametrize("unit", [30, 32, 56])
+
+
+def oracle_fixed(x: F32, unit: int) -> np.ndarray:
+    """to_fixed element by element."""
+    return np.array([sums.fixed(v, unit) for v in x.reshape(-1)], np.int64).reshape(x.shape)
+
+
+@UNITS
+@pytest.mark.parametrize(("low", "high"), [(-149, -60), (-60, -20), (-32, 4)])
+def test_to_fixed_equals_the_oracle(low: int, high: int, unit: int) -> None:
+    (x,) = frozen(floats(-low, 200, low=low, high=high))
+    assert_same_bits(to_fixed(x, unit), oracle_fixed(x, unit))
+
+
+@UNITS
+def test_to_fixed_rounds_ties_to_even(unit: int) -> None:
+    x = np.ldexp(np.arange(-9, 10).astype(np.float32) / np.float32(2), -unit)
+    assert to_fixed(x, unit).tolist() == [-4, -4, -4, -3, -2, -2, -2, -1, 0, 0, 0, 1, 2, 2, 2, 3, 4, 4, 4]
+
+
+def test_to_fixed_loses_what_is_below_the_unit() -> None:
+    assert to_fixed(np.array([SMALLEST, -SMALLEST, 2.0**-57, 2.0**-58], np.float32), 56).tolist() == [0, 0, 0, 0]
+    assert to_fixed(np.zeros((0, 3), np.float32), 56).shape == (0, 3)
+
+
+@UNITS
+@pytest.mark.parametrize("sign", [1, -1])
+def test_to_fixed_stops_at_2_to_the_62(unit: int, sign: int) -> None:
+    limit = np.float32(2.0 ** (62 - unit))
+    below = np.array([sign * np.nextafter(limit, np.float32(0))])
+    assert_same_bits(to_fixed(below, unit), oracle_fixed(below, unit))
+    with pytest.raises(NonFinite, match=rf"reaches 2\^{62 - unit}"):
+        to_fixed(np.array([0.0, sign * limit], np.float32), unit)
+
+
+@pytest.mark.parametrize("bad", NOT_FINITE)
+def test_to_fixed_refuses_what_is_not_finite(bad: np.float32) -> None:
+    with pytest.raises(NonFinite):
+        to_fixed(with_value(floats(1, 7), bad), 56)
+
+
+@UNITS
+def test_from_fixed_equals_the_oracle(unit: int) -> None:
+    """Every size, and ties of the rounding to 24 bits with and without a bit far below (binary64 would lose it)."""
+    edges = [((1 << 24) + odd << shift) + tail for odd in (1, 3) for shift in range(1, 38) for tail in (-1, 0, 1)]
+    small = [*range(-5, 6), (1 << 62) - 1, (1 << 53) + 1]
+    values = np.array([*edges, *(-e for e in edges), *small], np.int64)
+    want = np.array([sums.from_fixed(int(v), unit) for v in values], np.float32)
+    assert_same_bits(from_fixed(values, unit), want)
+
+
+def test_from_fixed_of_zero_is_plus_zero() -> None:
+    assert from_fixed(np.zeros(2, np.int64), 56).view(np.uint32).tolist() == [0, 0]
+
+
+def test_from_fixed_does_not_round_twice() -> None:
+    assert float(from_fixed(np.array([(1 << 60) + (1 << 36) + 1], np.int64), 0)[0]) == 2.0**60 + 2.0**37
+
+
+@UNITS
+def test_rows_add_up_exactly_in_any_order(unit: int) -> None:
+    x = np.concatenate([floats(1, 40, 3, low=-60, high=3), np.zeros((2, 3), np.float32)])
+    terms = to_fixed(x, unit)
+    want = [sum(sums.fixed(v, unit) for v in column) for column in x.T]
+    assert sum_rows(terms).tolist() == want
+    assert sum_rows(terms[::-1]).tolist() == want
+    assert add_sums(sum_rows(terms[:17]), sum_rows(terms[17:])).tolist() == want
+    assert sum_rows(terms[:0]).tolist() == [0, 0, 0]
+
+
+def test_segments_add_up_as_rows_do() -> None:
+    terms = to_fixed(floats(1, 10, 4, low=-60, high=3), 56)
+    starts = np.array([0, 1, 5, 9])
+    want = np.stack([sum_rows(part) for part in np.split(terms, starts[1:])])
+    assert_same_bits(sum_segments(terms, starts), want)
+
+
+HALF = 1 << 61
+
+
+def test_a_sum_stops_only_where_its_own_sizes_reach_2_to_the_62() -> None:
+    """Large terms of different sums may not add up: a step that has a result must not be refused."""
+    apart = np.array([[HALF, 0, 5], [0, -HALF, 5]], np.int64)
+    assert sum_rows(apart).tolist() == [HALF, -HALF, 10]
+    assert add_sums(apart[0], apart[1]).tolist() == [HALF, -HALF, 10]
+    assert sum_segments(np.array([[HALF], [HALF]], np.int64), np.array([0, 1])).tolist() == [[HALF], [HALF]]
+
+
+@pytest.mark.parametrize("second", [HALF, -HALF])
+def test_a_sum_whose_sizes_reach_2_to_the_62_stops(second: int) -> None:
+    terms = np.array([[HALF, 0], [second, 0]], np.int64)
+    with pytest.raises(NonFinite, match="leaves 62 bits"):
+        sum_rows(terms)
+    with pytest.raises(NonFinite, match="leaves 62 bits"):
+        add_sums(terms[0], terms[1])
+    with pytest.raises(NonFinite, match="leaves 62 bits"):
+        sum_segments(np.concatenate([terms, terms]), np.array([0, 2]))
+
+
+def test_add_sums_leaves_its_operands_alone() -> None:
+    a, b = np.array([1, 2], np.int64), np.array([3, 4], np.int64)
+    a.flags.writeable = b.flags.writeable = False
+    assert add_sums(a, b).tolist() == [4, 6]
+    assert int(add_sums(np.zeros((), np.int64), np.array(7, np.int64))) == 7
+
+
+def test_strides_do_not_matter() -> None:
+    x = awkward_rows(6)[[0, 1, 2, 3, 4, 7, 8]]
+    assert_same_bits(to_fixed(strided(x), GRADIENT_UNIT), to_fixed(x, GRADIENT_UNIT))
+    assert_same_bits(from_fixed(to_fixed(x, 56).T, 56), from_fixed(np.ascontiguousarray(to_fixed(x, 56).T), 56))
+
+
+def test_a_long_sum_is_closer_to_the_truth_than_binary32() -> None:
+    x = floats(3, 100_000, low=-30, high=-12)
+    exact = float(np.add.reduce(x.astype(np.float64)))
+    got = float(from_fixed(sum_rows(to_fixed(x, 56)), 56))
+    assert abs(got - exact) <= abs(exact) * 2.0**-24
