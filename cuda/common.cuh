@@ -1,4 +1,4 @@
-// Shared by every kernel: types, exact helpers, the elementary functions of SPEC_ELEMENTARY.md.
+// Shared by every kernel: types, exact helpers, the elementary functions of SPEC.md section 6.
 //
 // Compiled with --fmad=false --ftz=false --prec-div=true --prec-sqrt=true and nothing else that touches arithmetic, so that
 // + - * / sqrtf on float and double are single IEEE operations (auditkit/kernels/compile.py). No CUDA header is needed.
