@@ -13,13 +13,17 @@ from auditkit.errors import AuditkitError
 from auditkit.verdict import Verdict
 from trainer.disk import explain
 
+Ended = tuple[int, str]
+"""How a command ended: exit code, and the result for stdout."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, a verdict's code, 70 for an internal error, 130 when interrupted."""
     arguments = _parser().parse_args(argv)
     try:
-        code: int = arguments.call(arguments)
-        return code
+        code, summary = arguments.call(arguments)
+        _say(summary)
+        return int(code)
     except AuditkitError as error:
         return _tell(error)
     except OSError as error:
@@ -36,6 +40,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Verdict.INTERNAL.code
 
 
+def _say(summary: str) -> None:
+    """Print the result; where nobody reads stdout any more the work is done all the same, and its code stands."""
+    try:
+        print(summary, flush=True)
+    except BrokenPipeError:
+        # Python flushes once more at its end and would complain: let it write into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _tell(error: AuditkitError) -> int:
     print(f"error: {error.message}", file=sys.stderr)
     if error.hint:
@@ -43,7 +56,7 @@ def _tell(error: AuditkitError) -> int:
     return error.verdict.code
 
 
-def _prepare(arguments: argparse.Namespace) -> int:
+def _prepare(arguments: argparse.Namespace) -> Ended:
     from trainer.prepare import DataOptions, prepare
 
     options = DataOptions(
@@ -53,29 +66,27 @@ def _prepare(arguments: argparse.Namespace) -> int:
         title=arguments.title,
         license=arguments.license,
     )
-    print(prepare(arguments.text_dir, arguments.work, options))
-    return Verdict.MATCH.code
+    return Verdict.MATCH.code, prepare(arguments.text_dir, arguments.work, options)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> Ended:
     from trainer.run import RunOptions, start
 
     options = RunOptions(arguments.steps, arguments.state_every, arguments.keep_states, arguments.threads)
     return start(arguments.recipe, arguments.work, options)
 
 
-def _resume(arguments: argparse.Namespace) -> int:
+def _resume(arguments: argparse.Namespace) -> Ended:
     from trainer.run import resume
 
     return resume(arguments.work, steps=arguments.steps, threads=arguments.threads)
 
 
-def _publish(arguments: argparse.Namespace) -> int:
+def _publish(arguments: argparse.Namespace) -> Ended:
     from trainer.publish import PublishOptions, publish
 
     options = PublishOptions(arguments.name, tuple(arguments.mirror), arguments.partial)
-    print(publish(arguments.work, arguments.out, options))
-    return Verdict.MATCH.code
+    return Verdict.MATCH.code, publish(arguments.work, arguments.out, options)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -36,8 +36,8 @@ class RunOptions:
     threads: int
 
 
-def start(recipe_path: Path, folder: Path, options: RunOptions) -> int:
-    """Train by a recipe file in a prepared work folder and return the exit code.
+def start(recipe_path: Path, folder: Path, options: RunOptions) -> tuple[int, str]:
+    """Train by a recipe file in a prepared work folder; returns the exit code and a summary for people.
 
     Raises `UsageError` if the folder holds a run already or recipe, options and data do not fit.
     """
@@ -57,8 +57,8 @@ def start(recipe_path: Path, folder: Path, options: RunOptions) -> int:
         return _go_on(work, data, recipe, settings, options.threads)
 
 
-def resume(folder: Path, *, steps: int | None, threads: int) -> int:
-    """Go on from the last complete state, up to `steps` if given, and return the exit code.
+def resume(folder: Path, *, steps: int | None, threads: int) -> tuple[int, str]:
+    """Go on from the last complete state, up to `steps` if given; returns the exit code and a summary for people.
 
     Raises `UsageError` if there is no run, `BadArtifact` if a file of it was damaged.
     """
@@ -101,7 +101,7 @@ def _check_steps(recipe: Recipe, steps: int) -> None:
         )
 
 
-def _go_on(work: Work, data: Prepared, recipe: Recipe, settings: Settings, threads: int) -> int:
+def _go_on(work: Work, data: Prepared, recipe: Recipe, settings: Settings, threads: int) -> tuple[int, str]:
     remove_temporaries(work.folder)
     work.states.mkdir(exist_ok=True)
     remove_temporaries(work.states)
@@ -111,8 +111,8 @@ def _go_on(work: Work, data: Prepared, recipe: Recipe, settings: Settings, threa
         state, log = _recover(training)
         with log:
             state = training.train(state, log, stop)
-        _finish(training, state)
-    return Verdict.INTERRUPTED.code if stop.signal is signal.SIGINT else Verdict.MATCH.code
+        summary = _finish(training, state)
+    return Verdict.INTERRUPTED.code if stop.signal is signal.SIGINT else Verdict.MATCH.code, summary
 
 
 def _recover(training: Training) -> tuple[State, RunLog]:
@@ -150,12 +150,12 @@ def _begin(training: Training) -> tuple[State, RunLog]:
     return state, log
 
 
-def _finish(training: Training, state: State) -> None:
+def _finish(training: Training, state: State) -> str:
     work, last = training.work, training.settings.steps
     try:
         plot_loss(work.metrics, work.loss_plot, title=f"{work.folder.resolve().name}: {state.step} of {last} steps")
     except AuditkitError as error:  # a run is not worth less for a missing picture
         print(f"no loss plot: {error.message}; {error.hint}", file=sys.stderr)
-    print(f"step {state.step} of {last}\nstate {document(state, training.recipe).root()}")
     if state.step < last:
         print(f"stopped; python -m trainer resume {work.folder} goes on", file=sys.stderr)
+    return f"step {state.step} of {last}\nstate {document(state, training.recipe).root()}"

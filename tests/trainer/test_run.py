@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -34,32 +35,16 @@ def hook(event, args):
 sys.addaudithook(hook)
 """
 
-# Writes half of the bytes of the n-th append and dies.
-DIE_IN_APPEND = """
-import os, signal
-from trainer import log
-class Torn:
-    count = 0
-    def __init__(self, file): self.file = file
-    def __getattr__(self, name): return getattr(self.file, name)
-    def write(self, data):
-        Torn.count += 1
-        if Torn.count == {append}:
-            self.file.write(data[: len(data) // 2])
-            self.file.flush()
-            {kill}
-        return self.file.write(data)
-before = log.RunLog.__init__
-def wrap(self, folder, files, offset):
-    before(self, folder, {{name: Torn(file) for name, file in files.items()}}, offset)
-log.RunLog.__init__ = wrap
-"""
-
 
 def _die(arguments: list[str], before: str) -> None:
     child = tiny.start_child(arguments, before=before)
     _, story = child.communicate(timeout=60)
     assert child.returncode in tiny.KILLED, story
+
+
+def _go_on(work: Path) -> int:
+    """Resume; killed before the recipe has its name there is no run yet, and the same command starts it."""
+    return tiny.resume(work) if (work / "recipe.json").exists() else tiny.run(work)
 
 
 def test_a_run_writes_what_the_formats_say(finished_once: Path) -> None:
@@ -85,9 +70,7 @@ def test_killed_at_a_change_of_files_it_goes_on_to_the_same_bits(
     event: int, prepared: Path, finished_once: Path
 ) -> None:
     _die(tiny.run_arguments(prepared), DIE_AT_EVENT.format(event=event, work=str(prepared), kill=tiny.KILL_SELF))
-    # Killed before the recipe has its name there is no run yet, and the same command starts it.
-    code = tiny.resume(prepared) if (prepared / "recipe.json").exists() else tiny.run(prepared)
-    assert code == 0
+    assert _go_on(prepared) == 0
     tiny.assert_same_run(prepared, finished_once)
 
 
@@ -95,7 +78,7 @@ def test_killed_at_a_change_of_files_it_goes_on_to_the_same_bits(
 def test_killed_in_the_middle_of_a_write_it_goes_on_to_the_same_bits(
     append: int, prepared: Path, finished_once: Path
 ) -> None:
-    _die(tiny.run_arguments(prepared), DIE_IN_APPEND.format(append=append, kill=tiny.KILL_SELF))
+    _die(tiny.run_arguments(prepared), tiny.DIE_IN_APPEND.format(append=append, kill=tiny.KILL_SELF))
     assert tiny.resume(prepared) == 0
     tiny.assert_same_run(prepared, finished_once)
 
@@ -109,7 +92,7 @@ def test_killed_again_and_again_at_random_moments(prepared: Path, finished_once:
         child.kill()
         child.communicate()
         arguments = ["resume", str(prepared)] if (prepared / "recipe.json").exists() else arguments
-    assert tiny.resume(prepared) == 0
+    assert _go_on(prepared) == 0
     tiny.assert_same_run(prepared, finished_once)
 
 
@@ -128,7 +111,7 @@ def test_asked_to_stop_it_saves_a_state_and_goes_on_to_the_same_bits(
     number: signal.Signals, code: int, prepared: Path, finished_once: Path
 ) -> None:
     child = tiny.start_child(tiny.run_arguments(prepared), before=SLOW_STEPS)
-    _wait_for_steps(prepared, 2)
+    _wait_for_steps(child, prepared, 2)
     child.send_signal(number)
     out, story = child.communicate(timeout=30)
     assert child.returncode == code, story
@@ -145,7 +128,7 @@ def test_asked_to_stop_it_saves_a_state_and_goes_on_to_the_same_bits(
 def test_interrupted_twice_it_stops_at_once_and_goes_on_to_the_same_bits(prepared: Path, finished_once: Path) -> None:
     slower = SLOW_STEPS.replace("0.02", "5 if a[0].step == 3 else 0")
     child = tiny.start_child(tiny.run_arguments(prepared), before=slower)
-    _wait_for_steps(prepared, 3)
+    _wait_for_steps(child, prepared, 3)
     child.send_signal(signal.SIGINT)
     assert child.stderr is not None
     while "finishing this step" not in (line := child.stderr.readline()):
@@ -159,9 +142,10 @@ def test_interrupted_twice_it_stops_at_once_and_goes_on_to_the_same_bits(prepare
     tiny.assert_same_run(prepared, finished_once)
 
 
-def _wait_for_steps(work: Path, steps: int) -> None:
+def _wait_for_steps(child: subprocess.Popen[str], work: Path, steps: int) -> None:
     end = time.monotonic() + 30
     while not (work / "metrics.jsonl").exists() or (work / "metrics.jsonl").read_bytes().count(b"\n") < steps:
+        assert child.poll() is None, child.communicate()[1]
         assert time.monotonic() < end, "no step within 30 s"
         time.sleep(0.01)
 
@@ -180,7 +164,7 @@ def test_resume_of_a_finished_run_changes_nothing(finished: Path, finished_once:
 def test_a_second_process_is_refused(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
     child = tiny.start_child(tiny.run_arguments(prepared), before=SLOW_STEPS)
     try:
-        _wait_for_steps(prepared, 1)
+        _wait_for_steps(child, prepared, 1)
         assert tiny.resume(prepared) == 2
         assert "another trainer is at work in this folder" in capsys.readouterr().err
     finally:

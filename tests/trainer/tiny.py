@@ -144,3 +144,24 @@ def assert_same_run(work: Path, other: Path) -> None:
 
 KILLED = (-getattr(signal, "SIGKILL", 9), 137)
 KILL_SELF = "os.kill(os.getpid(), signal.SIGKILL)" if hasattr(signal, "SIGKILL") else "os._exit(137)"
+
+# Writes half of the bytes of the n-th append and dies.
+DIE_IN_APPEND = """
+import os, signal
+from trainer import log
+class Torn:
+    count = 0
+    def __init__(self, file): self.file = file
+    def __getattr__(self, name): return getattr(self.file, name)
+    def write(self, data):
+        Torn.count += 1
+        if Torn.count == {append}:
+            self.file.write(data[: len(data) // 2])
+            self.file.flush()
+            {kill}
+        return self.file.write(data)
+before = log.RunLog.__init__
+def wrap(self, folder, files, offset):
+    before(self, folder, {{name: Torn(file) for name, file in files.items()}}, offset)
+log.RunLog.__init__ = wrap
+"""

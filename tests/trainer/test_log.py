@@ -1,0 +1,51 @@
+"""The appended files: cut to a step, and refused when they are too short for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from auditkit.errors import BadArtifact
+from trainer.log import Lengths, RunLog, read_rows
+
+NAMES = ["records.bin", "leaves.bin", "stream.idx", "stream.bin", "metrics.jsonl"]
+
+
+def _files(work: Path) -> dict[str, bytes]:
+    return {name: (work / name).read_bytes() for name in NAMES}
+
+
+@pytest.mark.parametrize("step", [0, 1, 13, 23, 24])
+def test_reopening_cuts_every_file_to_the_step(step: int, finished: Path, finished_once: Path) -> None:
+    for name in NAMES:
+        with (finished / name).open("ab") as file:
+            file.write(b"torn")
+    with RunLog.reopen(finished, step, 2):
+        pass
+    whole, cut = _files(finished_once), _files(finished)
+    assert all(whole[name].startswith(cut[name]) for name in NAMES)
+    assert (len(cut["records.bin"]), len(cut["leaves.bin"])) == (16 + 140 * step, 16 + 80 * step)
+    assert (len(cut["stream.idx"]), cut["metrics.jsonl"].count(b"\n")) == (16 + 48 * step, step)
+    assert len(read_rows(finished, step)) == step
+    assert cut == whole or step < 24
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_too_short_for_the_step_is_named_and_nothing_is_cut(name: str, finished: Path) -> None:
+    data = (finished / name).read_bytes()
+    (finished / name).write_bytes(data[:-1])
+    before = _files(finished)
+    with pytest.raises(BadArtifact, match="stream index" if name == "stream.idx" else rf"{name}: .* 24 steps fill"):
+        RunLog.reopen(finished, 24, 2)
+    assert _files(finished) == before
+
+
+def test_lengths_at_an_earlier_step_need_no_later_one(finished: Path) -> None:
+    lengths = Lengths.at(finished, 5, 2).files
+    for name in NAMES:
+        data = (finished / name).read_bytes()
+        (finished / name).write_bytes(data[: lengths[name]])
+    assert Lengths.at(finished, 5, 2).files == lengths
+    with pytest.raises(BadArtifact, match="5 whole records, 6 are needed"):
+        read_rows(finished, 6)
