@@ -1,7 +1,7 @@
 """Build sdist and wheel, and check what they contain and what installing them brings.
 
-The wheel holds the package `auditkit` alone (with SPEC.md and py.typed), under 3 MB; in a clean environment it installs
-without torch and CUDA, and its command answers. Run by `make wheel`; ends with exit code 1 and a message otherwise.
+The wheel holds the package `auditkit` alone (with SPEC.md and the kernels' sources), under 3 MB; in a clean environment it
+installs without torch and CUDA, and its command answers. Run by `make wheel`; exit code 1 and a message otherwise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "dist"
 WHEEL_LIMIT = 3_000_000  # bytes
-SPEC = "auditkit/numerics/SPEC.md"
+NEEDED = (
+    "auditkit/__init__.py",
+    "auditkit/py.typed",
+    "auditkit/numerics/SPEC.md",
+    "auditkit/kernels/cuda_source/common.cuh",
+)
 NEVER = ("torch", "cupy", "nvidia", "cuda", "triton", "tokenizers", "matplotlib")
 
 
@@ -39,9 +44,7 @@ def check_names(sdist: Path, wheel: Path) -> list[str]:
     """Problems with the files in both archives."""
     names = zipfile.ZipFile(wheel).namelist()
     problems = [f"wheel: unexpected file {n}" for n in names if not n.startswith(("auditkit/", "auditkit_verifier-"))]
-    problems += [
-        f"wheel: {n} is missing" for n in (SPEC, "auditkit/py.typed", "auditkit/__init__.py") if n not in names
-    ]
+    problems += [f"wheel: {n} is missing" for n in NEEDED if n not in names]
     problems += [f"wheel: {n} must not be in it" for n in names if n.endswith((".pyc", ".so", ".npz"))]
     if not any(n.endswith("licenses/LICENSE") for n in names):
         problems.append("wheel: LICENSE is missing")
@@ -49,9 +52,7 @@ def check_names(sdist: Path, wheel: Path) -> list[str]:
         problems.append(f"wheel: {wheel.stat().st_size} bytes, the limit is {WHEEL_LIMIT}")
     with tarfile.open(sdist) as archive:
         inside = [name.partition("/")[2] for name in archive.getnames()]
-    problems += [
-        f"sdist: unexpected file {n}" for n in inside if n.startswith(("manifests", "tests", "trainer", "cuda"))
-    ]
+    problems += [f"sdist: unexpected file {n}" for n in inside if n.startswith(("manifests", "tests", "trainer"))]
     return problems
 
 
@@ -63,7 +64,7 @@ def check_install(wheel: Path) -> list[str]:
         scripts = home / ("Scripts" if os.name == "nt" else "bin")
         env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         python = str(scripts / "python")
-        subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True, cwd=folder, env=env)
+        subprocess.run([python, "-m", "pip", "install", "-qq", str(wheel)], check=True, cwd=folder, env=env)
         listed = subprocess.run(
             [python, "-m", "pip", "list", "--format=json"], check=True, cwd=folder, env=env, capture_output=True
         )
