@@ -1,7 +1,7 @@
 """Build sdist and wheel, and check what they contain and what installing them brings.
 
-The wheel holds the package `auditkit` alone (with SPEC.md, with the kernels' sources), under 3 MB; in a clean environment
-it installs without torch and CUDA, and its command answers. Run by `make wheel`; exit code 1 and a message otherwise.
+The wheel holds `auditkit` alone (with SPEC.md and the sources of the kernels), under 3 MB; in a clean environment it
+installs without torch and CUDA, and its command answers. Run by `make wheel`; exit code 1 and a message otherwise.
 """
 
 from __future__ import annotations
