@@ -11,6 +11,8 @@ import struct
 
 from auditkit.errors import BadArtifact
 
+MAX_F32 = (2.0 - 2.0**-23) * 2.0**127
+
 _F32 = re.compile(r"f32:[0-9a-f]{8}")
 _F64 = re.compile(r"f64:[0-9a-f]{16}")
 
@@ -26,9 +28,14 @@ def to_f32(value: float) -> float:
     return rounded
 
 
+def is_f32(value: float) -> bool:
+    """Whether binary32 holds exactly this number, and it is finite."""
+    return math.isfinite(value) and abs(value) <= MAX_F32 and to_f32(value) == value
+
+
 def f32_bits(value: float) -> int:
     """The 32-bit pattern of a finite number that binary32 holds exactly; BadArtifact otherwise."""
-    if to_f32(value) != value:
+    if not is_f32(value):
         raise BadArtifact(f"{float(value)!r} is not exactly a binary32 number", hint="round it with to_f32 first")
     bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
     return bits

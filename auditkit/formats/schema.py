@@ -78,7 +78,7 @@ class Real:
             raise BadArtifact(f"{what}: {float(value)!r} is outside {left}{self.low:g}, {self.high:g}{right}")
         if value == 0 and math.copysign(1.0, value) < 0:
             raise BadArtifact(f"{what}: minus zero is not allowed")
-        if self.width == 32 and bits.to_f32(value) != value:
+        if self.width == 32 and not bits.is_f32(value):
             raise BadArtifact(f"{what}: {float(value)!r} is not exactly a binary32 number")
 
     def write(self, value: float) -> Value:
