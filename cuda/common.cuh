@@ -14,6 +14,10 @@ typedef unsigned long long u64;
 
 #define GLOBAL extern "C" __global__
 
+// Bits of the status word that a step leaves behind; the host reads it once a step.
+#define NOT_FINITE 1u  // an operand or a term is infinite or NaN
+#define SUM_RANGE 2u   // an exact sum would leave its range
+
 __device__ __forceinline__ u32 bits_of(float x) { return __float_as_uint(x); }
 __device__ __forceinline__ float float_of(u32 b) { return __uint_as_float(b); }
 

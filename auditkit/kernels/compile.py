@@ -1,8 +1,8 @@
 """CUDA source -> cubin by NVRTC, for one architecture and with the one list of options; kept in a checked disk cache.
 
-CuPy's own compiler entry points append -ftz=true after the caller's options (cupy issue 9576), so NVRTC is called directly
-and CuPy only loads the finished cubin: nothing is compiled or linked after this point, so no later stage can contract a
-multiplication and an addition or flush a subnormal.
+CuPy's own compiler entry points append -ftz=true after the caller's options (cupy issue 9576), so NVRTC is called
+directly and CuPy only loads the finished cubin: nothing is compiled or linked after this point, so no later stage can
+contract a multiplication and an addition or flush a subnormal.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _MARK = b"AUDITKIT-CUBIN1\n"
 class Compiler(Protocol):
     """What turns source into a cubin: NVRTC, or a test's stand-in that counts calls."""
 
-    version: str
+    @property
+    def version(self) -> str: ...
 
     def __call__(self, text: bytes, name: str, options: tuple[str, ...]) -> bytes: ...
 
