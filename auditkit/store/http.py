@@ -128,8 +128,9 @@ class _Line:
 
 def _failure(error: Exception, where: str) -> Again | Unavailable:
     text = str(error)
-    if isinstance(error, (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
-        return Unavailable(f"{where}: not an address that can be fetched")
+    # httpx builds the request that would follow a redirect even when it is told not to follow.
+    if isinstance(error, (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError)) or "location" in text:
+        return Unavailable(f"{where}: is, or redirects to, something that is not a http(s) address")
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return Unavailable(
             f"{where}: the server's certificate is not trusted",
@@ -169,7 +170,7 @@ def _next(address: httpx.URL, response: httpx.Response) -> httpx.URL:
     try:
         target = address.join(location).copy_with(fragment=None, userinfo=b"")
     except (httpx.InvalidURL, ValueError):
-        raise Unavailable(f"{shown}: redirects to something that is not an address") from None
+        raise Unavailable(f"{shown}: redirects to something that is not a http(s) address") from None
     if not location or target.scheme not in ("http", "https") or not target.host:
         raise Unavailable(f"{shown}: redirects to {redact(location) or 'nowhere'}, which is not a http(s) address")
     if address.scheme == "https" and target.scheme == "http":

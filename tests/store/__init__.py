@@ -1,0 +1,1 @@
+"""Tests of the store against real servers on this machine."""

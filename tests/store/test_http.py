@@ -1,0 +1,183 @@
+"""Redirects, credentials and proxies (cases 26 and 28)."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from auditkit.errors import AuditkitError, Unavailable, UsageError
+from auditkit.store import locate
+from auditkit.store.limits import STORE_LIMITS
+from tests.store import servers
+from tests.store.conftest import Shop
+from tests.store.servers import honest, redirecting, serve
+from tests.store.tools import blob, named
+
+DATA = blob(3000)
+SIZE, DIGEST = named(DATA)
+FILES = {"run.json": b"{}", "x.bin": DATA}
+SECRET = "s3cr3t-tok"
+
+
+def with_user(url: str) -> str:
+    return url.replace("http://", f"http://me:{SECRET}@")
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_redirects_are_followed(shop: Shop, status: int) -> None:
+    with serve(honest, FILES) as good:
+        with serve(redirecting(lambda h: f"{good.url}{h.asked.path}", status), FILES) as first:
+            assert shop.store(first.url).file("x.bin", SIZE, DIGEST).read_bytes() == DATA
+    assert good.asked[0].headers["accept-encoding"] == "identity"
+
+
+def test_a_relative_redirect_on_the_same_server(shop: Shop) -> None:
+    def behave(handler: servers.Handler, data: bytes | None) -> None:
+        if handler.asked.path == "x.bin":
+            return handler.whole(b"", 302, Location="deep/y.bin")
+        return honest(handler, DATA)
+
+    with serve(behave, FILES) as server:
+        assert shop.store(with_user(server.url)).file("x.bin", SIZE, DIGEST).read_bytes() == DATA
+    assert [a.path for a in server.asked] == ["x.bin", "deep/y.bin"]
+    assert all(a.headers["authorization"].startswith("Basic ") for a in server.asked)
+
+
+def test_a_range_is_kept_through_a_redirect(shop: Shop) -> None:
+    with serve(honest, FILES) as good:
+        with serve(redirecting(lambda h: f"{good.url}x.bin"), FILES) as first:
+            assert shop.store(first.url).range("x.bin", 100, 50, size=SIZE) == DATA[100:150]
+    assert good.asked[0].range == "bytes=100-149"
+
+
+def test_a_redirect_loop_ends(shop: Shop) -> None:
+    with serve(redirecting(lambda h: "/x.bin"), FILES) as server, pytest.raises(Unavailable) as error:
+        shop.store(server.url).file("x.bin", SIZE, DIGEST)
+    assert "more than 5 redirects" in error.value.message
+    assert len(server.asked) == 6
+
+
+@pytest.mark.parametrize("target", ["ftp://127.0.0.1/x", "file:///etc/passwd", "", "data:text/plain,x", "http://[::1"])
+def test_redirects_to_anything_but_http_are_refused(shop: Shop, target: str) -> None:
+    with serve(redirecting(lambda h: target), FILES) as server, pytest.raises(Unavailable) as error:
+        shop.store(server.url).file("x.bin", SIZE, DIGEST)
+    assert "redirects to" in error.value.message
+    assert len(server.asked) == 1
+
+
+def test_case_28_credentials_go_to_the_first_origin_only(shop: Shop) -> None:
+    with serve(honest, FILES) as other:
+        target = other.url.replace("http://", "http://you:other@") + "x.bin?sig=1"
+        with serve(redirecting(lambda h: target), FILES) as first:
+            assert shop.store(with_user(first.url)).file("x.bin", SIZE, DIGEST).read_bytes() == DATA
+    assert "authorization" in first.asked[0].headers
+    assert "authorization" not in other.asked[0].headers
+    assert other.asked[0].query == "sig=1"
+
+
+def test_case_28_credentials_are_not_sent_again_after_a_way_round(shop: Shop) -> None:
+    with serve(honest, FILES) as first:
+        with serve(redirecting(lambda h: f"{first.url}x.bin"), FILES) as other:
+            first.behaviour = lambda h, d: (
+                honest(h, d) if len(first.asked) > 1 else redirecting(lambda h: f"{other.url}x.bin")(h, d)
+            )
+            assert shop.store(with_user(first.url)).file("x.bin", SIZE, DIGEST).read_bytes() == DATA
+    assert ["authorization" in a.headers for a in first.asked] == [True, False]
+
+
+def test_a_token_goes_to_the_run_and_not_to_its_mirrors(shop: Shop) -> None:
+    with serve(servers.Busy([404] * 9), FILES) as home, serve(honest, FILES) as mirror:
+        source = locate(home.url, token=SECRET)
+        shop.store(source, mirror.url).file("x.bin", SIZE, DIGEST)
+    assert home.asked[0].headers["authorization"] == f"Bearer {SECRET}"
+    assert "authorization" not in mirror.asked[0].headers
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        servers.Busy([503] * 99),
+        servers.Busy([404] * 99),
+        servers.instead(servers.flip),
+        servers.instead(lambda d: d[1:]),
+        servers.garbage,
+        servers.coded,
+        servers.Dying([3] * 99),
+        redirecting(lambda h: "/x.bin?sig=" + SECRET),
+        redirecting(lambda h: f"ftp://u:{SECRET}@127.0.0.1/?{SECRET}"),
+    ],
+)
+def test_case_28_no_message_and_no_log_holds_a_secret(
+    shop: Shop, behaviour: servers.Behaviour, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with serve(behaviour, FILES) as server, pytest.raises(AuditkitError) as error:
+        shop.store(with_user(server.url) + f"?key={SECRET}").file("x.bin", SIZE, DIGEST)
+    assert server.asked[0].query == f"key={SECRET}"
+    told = "\n".join([error.value.message, error.value.hint, repr(error.value), shop.story.text, caplog.text])
+    assert server.url in told
+    assert SECRET not in told and "me:" not in told
+
+
+def test_netrc_is_not_read(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password x\n", encoding="ascii")
+    monkeypatch.setenv("NETRC", str(netrc))
+    with serve(honest, FILES) as server:
+        shop.store(server.url).file("x.bin", SIZE, DIGEST)
+    assert "authorization" not in server.asked[0].headers
+
+
+def test_a_refused_connection_is_unavailable(shop: Shop) -> None:
+    with serve(honest, FILES) as server:
+        url = server.url
+    with pytest.raises(Unavailable) as error:
+        shop.store(url).file("x.bin", SIZE, DIGEST)
+    assert error.value.message.startswith(f"x.bin: {url}x.bin: ")
+    assert len(shop.clock.waits) == shop.limits.silent_tries - 1
+
+
+def test_a_server_without_trusted_certificate(shop: Shop) -> None:
+    with serve(honest, FILES) as server, pytest.raises(Unavailable):  # plain http behind a https address
+        shop.store(server.url.replace("http://", "https://")).file("x.bin", SIZE, DIGEST)
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    "value", ["socks://127.0.0.1:1", "socks5://u:s3cr3t-tok@h:1", "http://:99999", "ftp://h", "http://"]
+)
+def test_case_26_a_proxy_that_cannot_be_used(shop: Shop, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("ALL_PROXY", value)
+    with serve(honest, FILES) as server:
+        with pytest.raises(UsageError) as error:
+            shop.store(server.url).file("x.bin", SIZE, DIGEST)
+        assert "ALL_PROXY" in error.value.message and SECRET not in error.value.message + error.value.hint
+        monkeypatch.setenv("NO_PROXY", "127.0.0.0/8")
+        assert shop.store(server.url).file("x.bin", SIZE, DIGEST).read_bytes() == DATA
+
+
+def test_case_26_a_proxy_that_is_not_there_is_named(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve(honest, FILES) as server:
+        nobody = server.url
+    monkeypatch.setenv("HTTP_PROXY", nobody.replace("http://", f"http://u:{SECRET}@"))
+    with serve(honest, FILES) as server, pytest.raises(Unavailable) as error:
+        shop.store(server.url).file("x.bin", SIZE, DIGEST)
+    assert "(through the proxy of HTTP_PROXY)" in error.value.message
+    assert SECRET not in error.value.message + shop.story.text
+
+
+def test_a_proxy_is_used(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def proxy(handler: servers.Handler, data: bytes | None) -> None:
+        honest(handler, DATA)
+
+    with serve(proxy, FILES) as server:
+        monkeypatch.setenv("HTTP_PROXY", server.url)
+        assert shop.store("http://127.0.0.2:9/").file("x.bin", SIZE, DIGEST).read_bytes() == DATA
+    assert server.asked[0].headers["host"] == "127.0.0.2:9"
+
+
+def test_the_real_limits_are_bounded() -> None:
+    assert STORE_LIMITS.retry_after_seconds * STORE_LIMITS.tries < 600
+    assert STORE_LIMITS.rate_window_seconds >= STORE_LIMITS.silence_seconds
