@@ -1,0 +1,327 @@
+"""What every op gives for fixed inputs; the self-test compares the digests with known_answers.json.
+
+Inputs come from Philox by integer operations alone, so a machine whose floating point is at fault still makes the
+right inputs. They hold subnormal rows, rows of zeros and rows of every size: what flush-to-zero or a wrong rounding
+would change. tests/vectors/make_known_answers.py makes the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterator
+from importlib import resources
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from auditkit.formats.digest import Digest, content_digest
+from auditkit.formats.recipe import ScheduleConfig
+from auditkit.numerics.arrays import F32, I64
+from auditkit.numerics.exact_sum import GRADIENT_UNIT, LOSS_UNIT, SOFTMAX_UNIT
+from auditkit.numerics.nonfinite import NonFinite
+from auditkit.numerics.normal import normal
+from auditkit.numerics.philox import philox
+from auditkit.numerics.shuffle import window_order
+
+SEED = 2  # of the inputs; any number would do
+BITS = (14, 21)
+ONE = np.float32(1)
+EPS = np.float32(1e-5)
+
+Place: TypeAlias = Callable[[Any], Any]  # puts a NumPy array where the arrays of the ops live
+Outputs: TypeAlias = Iterator[Any]
+
+
+PROBES: dict[str, Callable[[Any, Place], Outputs]] = {}
+
+
+def _probe(function: Callable[[Any, Place], Outputs]) -> Callable[[Any, Place], Outputs]:
+    """Register the probe of the op whose name follows the underscore."""
+    PROBES[function.__name__.removeprefix("_")] = function
+    return function
+
+
+@functools.cache
+def floats(stream: int, *shape: int, low: int = -3, high: int = 1) -> F32:
+    """Random signs and mantissas, exponents even between 2^low and 2^high; below 2^-126 the values are subnormal."""
+    words = philox(SEED, stream, 0, -(-int(np.prod(shape)) // 2)).reshape(-1, 2)[: int(np.prod(shape))]
+    exponent = low + (words[:, 1] % np.uint32(high - low + 1)).astype(np.int64)
+    mantissa = (words[:, 0] & np.uint32(0x7FFFFF)).astype(np.int64)
+    subnormal = (mantissa | 0x800000) >> np.clip(-126 - exponent, 0, 24)
+    pattern = np.where(exponent < -126, subnormal, (exponent + 127 << 23) | mantissa)
+    signed = pattern.astype(np.uint32) | (words[:, 0] & np.uint32(0x80000000))
+    values: F32 = signed.view(np.float32).reshape(shape)
+    values.flags.writeable = False
+    return values
+
+
+@functools.cache
+def rows(width: int) -> F32:
+    """Rows (8, width): two usual ones, subnormal, every exponent, large, zeros of either sign, all equal."""
+    made = np.empty((8, width), np.float32)
+    made[:2] = floats(1, 2, width)
+    made[2] = floats(2, width, low=-149, high=-127)
+    made[3] = floats(3, width, low=-149, high=20)
+    made[4] = floats(4, width, low=50, high=62)
+    made[5], made[6], made[7] = 0.0, -0.0, 0.7
+    made.flags.writeable = False
+    return made
+
+
+@_probe
+def _quantise(ops: Any, place: Place) -> Outputs:
+    unit = np.eye(9, dtype=np.float32)  # the product with it shows every integer of a row
+    for bits in BITS:
+        yield ops.dot(ops.quantise(place(rows(9)), bits), ops.quantise(place(unit), bits))
+
+
+@_probe
+def _quantise_t(ops: Any, place: Place) -> Outputs:
+    unit = np.eye(8, dtype=np.float32)
+    for bits in BITS:
+        yield ops.dot(ops.quantise_t(place(rows(9)), bits), ops.quantise(place(unit), bits))
+
+
+@_probe
+def _dot(ops: Any, place: Place) -> Outputs:
+    long = floats(5, 2, 8200, low=-1, high=-1)  # past the 2^53 limit of fx21
+    for bits in BITS:
+        for x, y in ((rows(33), rows(33)[::-1]), (long, np.abs(long)), (floats(6, 2, 3, 7), floats(7, 2, 4, 7))):
+            yield ops.dot(ops.quantise(place(x), bits), ops.quantise(place(np.ascontiguousarray(y)), bits))
+
+
+@_probe
+def _to_fixed(ops: Any, place: Place) -> Outputs:
+    for unit in (SOFTMAX_UNIT, LOSS_UNIT, GRADIENT_UNIT):
+        halves = floats(8, 64, low=-unit - 2, high=-unit + 3)
+        yield ops.to_fixed(place(np.concatenate([halves, floats(9, 64, low=-149, high=4)])), unit)
+
+
+@functools.cache
+def _integers() -> I64:
+    """Of every size below 2^61, with ties of the rounding to 24 bits and a bit far below them."""
+    words = philox(SEED, 10, 0, 32).astype(np.int64)  # (32, 4)
+    random = ((words[:, 0] << 29) ^ words[:, 1]) >> (words[:, 2] % 61)
+    ties = np.array([((1 << 24) + odd << s) + t for odd in (1, 3) for s in (1, 20, 36) for t in (-1, 0, 1)], np.int64)
+    return np.concatenate([random, -random, ties, -ties, np.zeros(1, np.int64)])
+
+
+@_probe
+def _from_fixed(ops: Any, place: Place) -> Outputs:
+    for unit in (SOFTMAX_UNIT, LOSS_UNIT, GRADIENT_UNIT):
+        yield ops.from_fixed(place(_integers()), unit)
+
+
+@_probe
+def _add_sums(ops: Any, place: Place) -> Outputs:
+    yield ops.add_sums(place(_integers() >> 1), place(_integers()[::-1] >> 1))
+
+
+@_probe
+def _add(ops: Any, place: Place) -> Outputs:
+    yield ops.add(place(rows(33)), place(np.ascontiguousarray(rows(33)[::-1])))
+
+
+@_probe
+def _split_heads(ops: Any, place: Place) -> Outputs:
+    yield ops.split_heads(place(floats(11, 6, 12)), 2, 3)
+
+
+@_probe
+def _merge_heads(ops: Any, place: Place) -> Outputs:
+    yield ops.merge_heads(place(floats(12, 2, 3, 5, 4)))
+
+
+@_probe
+def _digests(ops: Any, place: Place) -> Outputs:
+    yield " ".join(ops.digests([place(rows(33)), place(_integers()), place(floats(13, 1000))]))
+
+
+@_probe
+def _check_finite(ops: Any, place: Place) -> Outputs:
+    for value in (1.0, np.inf, -np.inf, np.nan):
+        tail = np.append(floats(14, 70), np.float32(value))
+        try:
+            ops.check_finite({"first": place(rows(9)), "second": place(tail)})
+            yield "finite"
+        except NonFinite:
+            yield "not finite"
+
+
+@_probe
+def _rms_norm_forward(ops: Any, place: Place) -> Outputs:
+    for width in (8, 33):
+        yield ops.rms_norm_forward(place(rows(width)), place(floats(15, width)), EPS)[0]
+
+
+@_probe
+def _rms_norm_backward(ops: Any, place: Place) -> Outputs:
+    for width in (8, 33):
+        weight = place(floats(15, width))
+        cache = ops.rms_norm_forward(place(rows(width)), weight, EPS)[1]
+        yield from ops.rms_norm_backward(place(floats(16, 8, width, low=-20, high=-2)), weight, cache)
+
+
+@_probe
+def _rope_table(ops: Any, place: Place) -> Outputs:
+    ones = np.ones((50, 8), np.float32)
+    yield ops.rope_forward(place(ones), ops.rope_table(50, 8, 500_000.0))
+
+
+@_probe
+def _rope_forward(ops: Any, place: Place) -> Outputs:
+    yield ops.rope_forward(place(rows(8)), ops.rope_table(8, 8, 10_000.0))
+
+
+@_probe
+def _rope_backward(ops: Any, place: Place) -> Outputs:
+    yield ops.rope_backward(place(rows(8)), ops.rope_table(8, 8, 10_000.0))
+
+
+@functools.cache
+def _attention_inputs() -> tuple[F32, F32, F32, F32]:
+    """q, k, v, dout: four query heads over two key heads; value and gradient rows of very different size."""
+    q, k = floats(17, 2, 4, 9, 6), floats(18, 2, 2, 9, 6)
+    v, dout = floats(19, 2, 2, 9, 6).copy(), floats(20, 2, 4, 9, 6).copy()
+    v[0, 0] = floats(21, 9, 6, low=-149, high=-100)
+    v[0, 1, 2:5] = floats(22, 3, 6, low=60, high=80)
+    v[1, 0, 4] = 0.0
+    dout[0, 1] = floats(23, 9, 6, low=-149, high=-80)
+    return q, k, v, dout
+
+
+@_probe
+def _attention_forward(ops: Any, place: Place) -> Outputs:
+    q, k, v, _ = (place(a) for a in _attention_inputs())
+    for bits in BITS:
+        for window in (0, 3):
+            yield ops.attention_forward(q, k, v, window=window, bits=bits)[0]
+
+
+@_probe
+def _attention_backward(ops: Any, place: Place) -> Outputs:
+    q, k, v, dout = (place(a) for a in _attention_inputs())
+    for bits in BITS:
+        for window in (0, 3):
+            yield from ops.attention_backward(dout, ops.attention_forward(q, k, v, window=window, bits=bits)[1])
+
+
+@_probe
+def _swiglu_forward(ops: Any, place: Place) -> Outputs:
+    yield ops.swiglu_forward(place(rows(33)), place(floats(24, 8, 33)))[0]
+    yield ops.swiglu_forward(place(floats(25, 8, 33, low=0, high=7)), place(floats(24, 8, 33)))[0]
+
+
+@_probe
+def _swiglu_backward(ops: Any, place: Place) -> Outputs:
+    for gate in (rows(33), floats(25, 8, 33, low=0, high=7)):
+        cache = ops.swiglu_forward(place(gate), place(floats(24, 8, 33)))[1]
+        yield from ops.swiglu_backward(place(floats(26, 8, 33)), cache)
+
+
+_TOKENS = np.array([3, 0, 3, 3, 6, 0, 1, 3], np.int64)
+
+
+@_probe
+def _embedding_forward(ops: Any, place: Place) -> Outputs:
+    yield ops.embedding_forward(place(_TOKENS), place(rows(9)))
+
+
+@_probe
+def _embedding_backward(ops: Any, place: Place) -> Outputs:
+    yield ops.embedding_backward(place(floats(27, 8, 9, low=-149, high=2)), place(_TOKENS), 8)
+
+
+@_probe
+def _cross_entropy(ops: Any, place: Place) -> Outputs:
+    usual = np.concatenate([rows(33)[[0, 1, 2, 5, 6, 7]], floats(28, 2, 33, low=2, high=6)])
+    for z_loss in (0.0, 1e-4):
+        loss_sum, gradient = ops.cross_entropy(place(usual.copy()), place(_TOKENS), np.float32(z_loss), 100)
+        yield int(loss_sum)
+        yield gradient
+
+
+@_probe
+def _mean_loss(ops: Any, place: Place) -> Outputs:
+    yield from (ops.mean_loss(total, n) for total, n in ((0, 1), (12345678901234567, 1536), (1 << 61, 99_991)))
+
+
+@_probe
+def _squares(ops: Any, place: Place) -> Outputs:
+    yield from (ops.squares(place(floats(29, 130, low=low, high=low + 8))) for low in (-149, -36, -18, 4))
+
+
+@_probe
+def _norm_from_squares(ops: Any, place: Place) -> Outputs:
+    totals = ([0], [1], [3, 1 << 70], [(1 << 53) + 1], [((1 << 24) + 1) ** 2], [(1 << 93) + 12345, 1 << 92])
+    yield from (ops.norm_from_squares(list(t)) for t in totals)
+
+
+@_probe
+def _clip_factor(ops: Any, place: Place) -> Outputs:
+    pairs = ((0.5, 1.0), (1.0, 1.0), (3.7, 1.0), (7.0, 0.3), (9.0, 0.0))
+    yield from (ops.clip_factor(np.float32(norm), np.float32(limit)) for norm, limit in pairs)
+
+
+@_probe
+def _learning_rate(ops: Any, place: Place) -> Outputs:
+    cosine = ScheduleConfig("cosine", 0.001, 0.0001, 5, 0, 40)
+    wsd = ScheduleConfig("wsd", 0.001, 0.0001, 5, 10, 40)
+    yield from (float(ops.learning_rate(schedule, step)) for schedule in (cosine, wsd) for step in range(0, 42, 3))
+
+
+def _scalars(ops: Any, update: int) -> Any:
+    return ops.adamw_scalars(
+        lr=np.float32(1e-3), beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.1, update=update
+    )  # fmt: skip
+
+
+@_probe
+def _adamw_scalars(ops: Any, place: Place) -> Outputs:
+    for update in (1, 2, 256, 65_536, (1 << 24) + 1):
+        yield from dataclasses.astuple(_scalars(ops, update))
+
+
+@_probe
+def _adamw(ops: Any, place: Place) -> Outputs:
+    moments = floats(30, 130, low=-30, high=-3), np.abs(floats(31, 130, low=-149, high=-10))
+    for low, decayed in ((-149, True), (-75, False), (-8, True)):
+        arrays = floats(32, 130), *moments, floats(33, 130, low=low, high=low + 12)
+        placed = [place(a) for a in arrays]
+        yield from ops.adamw(*placed, clip=np.float32(0.3), scalars=_scalars(ops, 3), decayed=decayed)
+
+
+def _text(ops: Any, output: Any) -> str:
+    """One output: its bits, or for an array the digest that the back end makes of it."""
+    if isinstance(output, (float, np.floating)):
+        return float(output).hex()
+    if isinstance(output, (int, str)):
+        return str(output)
+    return str(ops.digests([output])[0])
+
+
+def answer(name: str, ops: Any, place: Place = np.asarray) -> Digest:
+    """The digest of all that op `name` gives for its fixed inputs."""
+    return content_digest("\n".join(_text(ops, output) for output in PROBES[name](ops, place)).encode("ascii"))
+
+
+def initial_values() -> Digest:
+    """The digest of some initial values: state 0 is checked with this function, on every back end."""
+    return content_digest(normal(SEED, "self-test", (1000,), ONE))
+
+
+def order() -> Digest:
+    """The digest of a window order: the data of a step are derived with this function, on every back end."""
+    return content_digest(window_order(SEED, 1, 1000).astype("<i8"))
+
+
+COMMON: dict[str, Callable[[], Digest]] = {"normal": initial_values, "shuffle": order}
+
+
+def known() -> dict[str, Digest]:
+    """The right digests by name of op."""
+    text = resources.files("auditkit.numerics").joinpath("known_answers.json").read_text(encoding="utf-8")
+    found: dict[str, Digest] = json.loads(text)
+    return found
