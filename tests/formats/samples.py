@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from auditkit.formats.corpus import CorpusIndex, Document
 from auditkit.formats.digest import content_digest
 from auditkit.formats.leaves import LeavesFile, MicroBatchLeaf, micro_root
 from auditkit.formats.safetensors import SafetensorsHeader
-from auditkit.formats.shard import header_of
 from auditkit.formats.stream import FrameRow, StreamIndex, batch_digest, encode_frame, frame_row
 from auditkit.formats.tensors import TensorEntry
 from auditkit.formats.zstd import compress
@@ -78,8 +78,15 @@ DOCUMENT = state.StateDocument(
 )
 
 
+def header_of(entries: Sequence[TensorEntry]) -> SafetensorsHeader:
+    """The header of a shard that stores these tensors in this order."""
+    return SafetensorsHeader.of(
+        [(state.shard_key(entry.role, entry.name), entry.dtype, entry.shape) for entry in entries]
+    )
+
+
 def shard(keys: list[tuple[str, str]], path: str) -> tuple[state.ShardEntry, bytes]:
-    """A shard file of these tensors, and its entry. Fixed bytes stand for the zstd frames, whose bytes may vary."""
+    """A shard file of these tensors, and its entry."""
     entries = [entry for entry in DOCUMENT.tensors if entry.order in keys]
     raw = [header_of(entries).encode(), *(TENSORS[entry.order].tobytes() for entry in entries)]
     labels = [("", state.HEADER_ROLE), *((entry.name, entry.role) for entry in entries)]

@@ -7,12 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import safetensors.numpy
 
 from auditkit.errors import BadArtifact
 from auditkit.formats.digest import STATE_ROOT, root
-from auditkit.formats.state import FrameEntry, ShardEntry, StateDocument, StateIndex
+from auditkit.formats.state import FrameEntry, ShardEntry, StateDocument, StateIndex, shard_key
 from auditkit.formats.tensors import TensorEntry
-from tests.formats.samples import DOCUMENT, INDEX, array, digest_of
+from auditkit.formats.zstd import decompress
+from tests.formats.samples import DOCUMENT, INDEX, TENSORS, array, digest_of, shard
+from tests.same_bits import assert_same_bits
 
 
 def test_the_root_is_that_of_the_canonical_text() -> None:
@@ -75,6 +78,27 @@ def test_an_index_that_covers_another_set_of_tensors_is_refused() -> None:
         INDEX.check_covers(other_document(lambda tensors: tensors[:-1]))
     with pytest.raises(BadArtifact, match='tensor "adam_m/embedding" has 48 bytes, its shape needs 64'):
         INDEX.check_covers(other_document(lambda tensors: (wider, *tensors[1:])))
+
+
+def test_a_whole_shard_is_a_file_of_the_safetensors_library() -> None:
+    keys = list(TENSORS)[:4]
+    entry, data = shard(keys, "shard-00000.safetensors.zst")
+    raw = decompress(data, size=sum(frame.raw_length for frame in entry.frames), what="shard")
+    found = safetensors.numpy.load(raw)
+    assert sorted(found) == sorted(shard_key(role, name) for role, name in keys)
+    for role, name in keys:
+        assert_same_bits(found[shard_key(role, name)], TENSORS[role, name])
+
+
+def test_each_frame_alone_is_a_tensor_and_all_shards_are_the_state() -> None:
+    shards = [shard(list(TENSORS)[:4], "a.zst"), shard(list(TENSORS)[4:], "b.zst")]
+    index = StateIndex(tuple(entry for entry, _ in shards))
+    index.check_covers(DOCUMENT)
+    assert StateIndex.parse(index.encode()) == index
+    for entry, data in shards:
+        for frame in entry.frames[1:]:
+            part = data[frame.offset : frame.offset + frame.length]
+            assert decompress(part, size=frame.raw_length, what="tensor") == TENSORS[frame.role, frame.name].tobytes()
 
 
 def test_shards_and_frames_made_in_code_are_checked_as_well() -> None:
