@@ -12,7 +12,7 @@ from auditkit.formats import record
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.run import RECORDS
 from auditkit.model.state import State, document, initial_state
-from auditkit.numerics import reference
+from auditkit.numerics import reference, self_test
 from auditkit.verdict import Verdict
 from trainer import lock, prepared, recipe_toml
 from trainer.batches import Batches
@@ -106,6 +106,7 @@ def _go_on(work: Work, data: Prepared, recipe: Recipe, settings: Settings, threa
     work.states.mkdir(exist_ok=True)
     remove_temporaries(work.states)
     batches = Batches.open(work, data, recipe.batch.sequences)
+    self_test.run(reference)  # MachineFault: such a machine would publish what nobody else can repeat
     training = Training(work, recipe, settings, batches, reference, threads)
     with watch_signals() as stop:
         state, log = _recover(training)

@@ -65,7 +65,7 @@ def test_one_and_two_threads_give_the_same_run(prepared: Path, finished_once: Pa
     tiny.assert_same_run(prepared, finished_once)
 
 
-@pytest.mark.parametrize("event", [3, 4, 5, 6, 7, 9, 11, 13, 16, 21, 34, 41, 43])
+@pytest.mark.parametrize("event", [3, 4, 5, 6, 7, 9, 11, 13, 16, 21, 34, 41, 42])
 def test_killed_at_a_change_of_files_it_goes_on_to_the_same_bits(
     event: int, prepared: Path, finished_once: Path
 ) -> None:
