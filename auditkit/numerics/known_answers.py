@@ -166,8 +166,9 @@ def _rms_norm_backward(ops: Any, place: Place) -> Outputs:
 
 @_probe
 def _rope_table(ops: Any, place: Place) -> Outputs:
-    ones = np.ones((50, 8), np.float32)
-    yield ops.rope_forward(place(ones), ops.rope_table(50, 8, 500_000.0))
+    pairs = np.zeros((50, 8), np.float32)
+    pairs[:, :4] = 1.0  # the rotation of (1, 0) is (cos, sin)
+    yield ops.rope_forward(place(pairs), ops.rope_table(50, 8, 500_000.0))
 
 
 @_probe
