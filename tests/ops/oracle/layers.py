@@ -6,9 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from auditkit.numerics import float64
-from auditkit.numerics.exp import exp as exp_array
-from auditkit.numerics.log import log as log_array
+from tests.ops import elementary_scalar as elementary
 from tests.ops.oracle.rounding import Array, ieee, rn64
 from tests.ops.oracle.sums import fixed, from_fixed, row_sum
 
@@ -18,12 +16,12 @@ ONE = F32(1)
 
 def exp(x: np.float32) -> np.float32:
     """Section 6."""
-    return F32(exp_array(np.array([x], F32))[0])
+    return F32(elementary.exp(float(x)))
 
 
 def log(x: np.float32) -> np.float32:
     """Section 6."""
-    return F32(log_array(np.array([x], F32))[0])
+    return F32(elementary.log(float(x)))
 
 
 def rms_norm(x: Array, weight: Array, eps: np.float32) -> tuple[Array, Array, Array]:
@@ -58,10 +56,10 @@ def rope_angles(tokens: int, head_dim: int, theta: float) -> tuple[Array, Array]
     """Section 9: c and s, (T, D/2) each."""
     c, s = np.empty((tokens, head_dim // 2), F32), np.empty((tokens, head_dim // 2), F32)
     for i in range(head_dim // 2):
-        frequency = float(float64.exp64(-((float(i) * 2.0 / float(head_dim)) * float(float64.log64(theta)))))
+        frequency = elementary.exp64(-((float(i) * 2.0 / float(head_dim)) * elementary.log64(theta)))
         for t in range(tokens):
-            angle = float(t) * frequency
-            c[t, i], s[t, i] = F32(float(float64.cos64(angle))), F32(float(float64.sin64(angle)))
+            sine, cosine = elementary.sin_cos64(float(t) * frequency)
+            c[t, i], s[t, i] = F32(cosine), F32(sine)
     return c, s
 
 

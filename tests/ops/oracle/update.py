@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditkit.numerics.float64 import pow_int
 from tests.ops.oracle.rounding import Array, ieee, real, rint, rn64, rn64_sqrt, two_to
 
 F32 = np.float32
@@ -34,6 +33,18 @@ def norm(totals: Iterable[int]) -> np.float32:
 def clip_factor(norm32: np.float32, clip_norm: np.float32) -> np.float32:
     """Section 13."""
     return F32(clip_norm / norm32) if clip_norm > 0 and norm32 > clip_norm else ONE
+
+
+def pow_int(base: float, exponent: int) -> float:
+    """Section 6.5, in binary64."""
+    result = 1.0
+    while exponent > 0:
+        if exponent % 2:
+            result = result * base
+        exponent //= 2
+        if exponent > 0:
+            base = base * base
+    return result
 
 
 class Scalars(NamedTuple):
