@@ -28,7 +28,9 @@ PART = ".part"
 def default_dir() -> Path:
     """$AUDITKIT_CACHE, else the user's cache folder by the custom of the system; Unsupported if there is none."""
     chosen = os.environ.get(VARIABLE, "")
-    path = Path(chosen) if chosen else Path(platformdirs.user_cache_dir("auditkit", appauthor=False))
+    path = (
+        Path(os.path.expanduser(chosen)) if chosen else Path(platformdirs.user_cache_dir("auditkit", appauthor=False))
+    )
     if str(path).startswith("~"):
         # No HOME and no account entry: "~" was left as it is, and would become a folder of that name here.
         raise Unsupported("there is no home folder to keep a cache in", hint=f"set {VARIABLE} to a folder")

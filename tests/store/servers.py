@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gzip
 import re
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+CERTIFICATE = Path(__file__).with_name("localhost.pem")
 
 
 @dataclass
@@ -88,25 +92,29 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 64
 
-    def __init__(self, behaviour: Behaviour, files: dict[str, bytes]) -> None:
+    def __init__(self, behaviour: Behaviour, files: dict[str, bytes], *, tls: bool = False) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.behaviour, self.files = behaviour, files
+        self.behaviour, self.files, self.scheme = behaviour, files, "https" if tls else "http"
+        if tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(CERTIFICATE)
+            self.socket = context.wrap_socket(self.socket, server_side=True)
         self.asked: list[Asked] = []
         self.heads = 0
 
     @property
     def url(self) -> str:
         """Address, with a slash at the end."""
-        return f"http://127.0.0.1:{self.server_address[1]}/"
+        return f"{self.scheme}://127.0.0.1:{self.server_address[1]}/"
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that went away is no news."""
 
 
 @contextmanager
-def serve(behaviour: Behaviour, files: dict[str, bytes]) -> Iterator[Server]:
+def serve(behaviour: Behaviour, files: dict[str, bytes], *, tls: bool = False) -> Iterator[Server]:
     """A server for the block."""
-    server = Server(behaviour, files)
+    server = Server(behaviour, files, tls=tls)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from pathlib import Path
 
@@ -139,10 +140,53 @@ def test_a_refused_connection_is_unavailable(shop: Shop) -> None:
     assert len(shop.clock.waits) == shop.limits.silent_tries - 1
 
 
-def test_a_server_without_trusted_certificate(shop: Shop) -> None:
-    with serve(honest, FILES) as server, pytest.raises(Unavailable):  # plain http behind a https address
+def test_plain_http_behind_a_https_address(shop: Shop) -> None:
+    with serve(honest, FILES) as server, pytest.raises(Unavailable):
         shop.store(server.url.replace("http://", "https://")).file("x.bin", SIZE, DIGEST)
     assert server.asked == []
+
+
+def test_a_certificate_that_is_not_trusted_is_told_at_once(shop: Shop) -> None:
+    with serve(honest, FILES, tls=True) as server, pytest.raises(Unavailable) as error:
+        shop.store(server.url).file("x.bin", SIZE, DIGEST)
+    assert error.value.message == f"x.bin: {server.url}x.bin: the server's certificate is not trusted"
+    assert "SSL_CERT_FILE" in error.value.hint and shop.clock.waits == []
+
+
+@pytest.fixture
+def trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests' own certificate is trusted."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(servers.CERTIFICATE))
+
+
+def test_https(shop: Shop, trusted: None) -> None:
+    with serve(servers.Dying([1000]), FILES, tls=True) as server:
+        assert shop.store(server.url).file("x.bin", SIZE, DIGEST).read_bytes() == DATA
+    assert server.asked[1].range == f"bytes=1000-{SIZE - 1}"
+
+
+def test_a_redirect_from_https_to_http_is_not_followed(shop: Shop, trusted: None) -> None:
+    with serve(honest, FILES) as plain:
+        with serve(redirecting(lambda h: f"{plain.url}x.bin"), FILES, tls=True) as server:
+            with pytest.raises(Unavailable, match="from https to plain http"):
+                shop.store(server.url).file("x.bin", SIZE, DIGEST)
+    assert plain.asked == []
+
+
+def test_a_head_that_never_ends_is_cut_under_tls_and_on_a_used_connection(shop: Shop, trusted: None) -> None:
+    limits = dataclasses.replace(shop.limits, answer_seconds=0.5, silent_tries=2)
+    with serve(honest, FILES, tls=True) as server:
+        store = shop.store(server.url, limits=limits)
+        assert store.manifest() == b"{}"
+        server.behaviour = servers.slow_head(0.05)
+        with pytest.raises(Unavailable, match=r"no complete answer within 0\.5 s"):
+            store.file("x.bin", SIZE, DIGEST)
+
+
+def test_a_certificate_file_that_is_not_there(shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    with serve(honest, FILES) as server, pytest.raises(UsageError, match="SSL_CERT_FILE"):
+        shop.store(server.url).file("x.bin", SIZE, DIGEST)
 
 
 @pytest.mark.parametrize(
