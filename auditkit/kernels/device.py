@@ -103,6 +103,15 @@ class Device:
         held.set(np.ascontiguousarray(array))
         return held
 
+    def download(self, array: Array) -> npt.NDArray[Any]:
+        """A copy on the host, after all work on the current stream."""
+        held: npt.NDArray[Any] = array.get()
+        return held
+
+    def address(self, array: Array) -> int:
+        """Where the array lies in device memory, for tables of pointers that a kernel reads."""
+        return int(array.data.ptr)
+
     def launch(
         self, op: str, kernel: str, grid: int | tuple[int, ...], block: int, args: Sequence[Any], *, shared: int = 0
     ) -> None:

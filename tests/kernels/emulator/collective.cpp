@@ -1,0 +1,203 @@
+// Barriers and warp collectives: the last thread to arrive computes everybody's result.
+#include "scheduler.hpp"
+
+static unsigned shuffle_source(const emu_thread* t) {
+    int width = t->width, lane = (int)t->lane, base = lane / width * width, within = lane % width, from = lane;
+    switch (t->op) {
+        case EMU_SHFL: from = base + (t->arg & (width - 1)); break;
+        case EMU_SHFL_UP: from = within - t->arg >= 0 ? lane - t->arg : lane; break;
+        case EMU_SHFL_DOWN: from = within + t->arg < width ? lane + t->arg : lane; break;
+        // Lanes of earlier segments may be read, later ones not (the CUDA guide on __shfl_xor_sync).
+        default: from = (lane ^ t->arg) < base + width ? lane ^ t->arg : lane;
+    }
+    return (unsigned)from;
+}
+
+static uint64_t reduced(emu_op op, const emu_thread* warp, unsigned mask) {
+    bool first = true;
+    unsigned sum = 0;
+    for (unsigned lane = 0; lane < 32; lane++) {
+        if (!(mask >> lane & 1)) continue;
+        unsigned x = (unsigned)warp[lane].value;
+        if (first) sum = x;
+        else if (op == EMU_REDUCE_ADD) sum += x;
+        else if (op == EMU_REDUCE_MIN_S) sum = (int)x < (int)sum ? x : sum;
+        else if (op == EMU_REDUCE_MAX_S) sum = (int)x > (int)sum ? x : sum;
+        else if (op == EMU_REDUCE_MIN_U) sum = x < sum ? x : sum;
+        else if (op == EMU_REDUCE_MAX_U) sum = x > sum ? x : sum;
+        else if (op == EMU_REDUCE_AND) sum &= x;
+        else if (op == EMU_REDUCE_OR) sum |= x;
+        else sum ^= x;
+        first = false;
+    }
+    return sum;
+}
+
+static unsigned matching(const emu_thread* warp, unsigned mask, uint64_t value) {
+    unsigned lanes = 0;
+    for (unsigned lane = 0; lane < 32; lane++)
+        if ((mask >> lane & 1) && warp[lane].value == value) lanes |= 1u << lane;
+    return lanes;
+}
+
+static int byte_of(unsigned word, int i, bool is_signed) {
+    unsigned byte = word >> 8 * i & 255;
+    return is_signed ? (int)(signed char)byte : (int)byte;
+}
+
+// Fragments of mma.m16n8k32 and .m8n8k16 (PTX ISA, matrix fragments): lane l holds row or column l/4 of A and B, four bytes of k
+// at 4*(l%4) in each register; of D the columns 2*(l%4), +1. m16n8k32: a[1], a[3] are rows +8; a[2], a[3] and b[1] are k+16.
+static void multiply(emu_thread* warp) {
+    bool tall = warp->op == EMU_MMA_16832, a_signed = warp->arg & 1, b_signed = warp->arg >> 1 & 1;
+    int rows = tall ? 16 : 8, depth = tall ? 32 : 16;
+    int a[16][32], b[8][32];
+    for (int row = 0; row < rows; row++)
+        for (int k = 0; k < depth; k++)
+            a[row][k] = byte_of(warp[row % 8 * 4 + k % 16 / 4].a[row / 8 + 2 * (k / 16)], k % 4, a_signed);
+    for (int column = 0; column < 8; column++)
+        for (int k = 0; k < depth; k++) b[column][k] = byte_of(warp[column * 4 + k % 16 / 4].b[k / 16], k % 4, b_signed);
+    for (int row = 0; row < rows; row++)
+        for (int column = 0; column < 8; column++) {
+            unsigned sum = 0;
+            for (int k = 0; k < depth; k++) sum += (unsigned)(a[row][k] * b[column][k]);
+            warp[row % 8 * 4 + column / 2].r[row / 8 * 2 + column % 2] += sum;
+        }
+}
+
+// ldmatrix.m8n8.b16: lanes 8i..8i+7 point at the rows of matrix i; lane l gets row l/4, elements 2*(l%4), +1, or with .trans the
+// same of the transpose.
+static void load_matrices(emu_thread* warp) {
+    int count = warp->arg & 255;
+    bool transposed = warp->arg >> 8;
+    for (int i = 0; i < count; i++) {
+        uint16_t m[8][8];
+        for (int row = 0; row < 8; row++) memcpy(m[row], (void*)(uintptr_t)warp[8 * i + row].value, 16);
+        for (int lane = 0; lane < 32; lane++) {
+            int major = lane / 4, minor = lane % 4 * 2;
+            uint16_t low = transposed ? m[minor][major] : m[major][minor];
+            uint16_t high = transposed ? m[minor + 1][major] : m[major][minor + 1];
+            warp[lane].r[i] = (unsigned)high << 16 | low;
+        }
+    }
+}
+
+static void resolve_warp(emu_thread* t) {
+    emu_thread* warp = emu.thread + t->warp * 32;
+    uint64_t result[32] = {};
+    if (t->op == EMU_MMA_16832 || t->op == EMU_MMA_8816) multiply(warp);
+    if (t->op == EMU_LDMATRIX) load_matrices(warp);
+    if (t->op == EMU_SYNCWARP) emu.warp_epoch[t->warp]++;
+    for (unsigned lane = 0; lane < 32; lane++) {
+        if (!(t->mask >> lane & 1)) continue;
+        const emu_thread* other = &warp[lane];
+        if (t->op >= EMU_SHFL && t->op <= EMU_SHFL_XOR) {
+            unsigned from = shuffle_source(other);
+            if (!(t->mask >> from & 1)) emu_failf("a shuffle reads lane %u, which is not in mask %08x", from, t->mask);
+            result[lane] = warp[from].value;
+        } else if (t->op == EMU_BALLOT) {
+            result[lane] = matching(warp, t->mask, 1);
+        } else if (t->op == EMU_MATCH_ANY) {
+            result[lane] = matching(warp, t->mask, other->value);
+        } else if (t->op >= EMU_REDUCE_ADD && t->op <= EMU_REDUCE_XOR) {
+            result[lane] = reduced(t->op, warp, t->mask);
+        }
+    }
+    for (unsigned lane = 0; lane < 32; lane++) {
+        if (!(t->mask >> lane & 1)) continue;
+        warp[lane].value = result[lane];
+        emu_wake(&warp[lane]);
+    }
+}
+
+static void meet(emu_op op, unsigned mask, uint64_t value, int arg, int width) {
+    emu_thread* t = emu.current;
+    unsigned first = t->warp * 32;
+    if (!(mask >> t->lane & 1)) emu_failf("lane %u takes part in a collective of mask %08x", t->lane, mask);
+    if (width < 1 || width > 32 || (width & (width - 1))) emu_failf("a shuffle of width %d", width);
+    t->op = op, t->mask = mask, t->value = value, t->arg = arg, t->width = width, t->state = IN_WARP;
+    bool complete = true;
+    for (unsigned lane = 0; lane < 32; lane++) {
+        if (!(mask >> lane & 1)) continue;
+        if (first + lane >= emu.threads) emu_failf("mask %08x names lane %u, which the block does not have", mask, lane);
+        const emu_thread* other = &emu.thread[first + lane];
+        bool same_arg = op < EMU_MMA_16832 || other->arg == arg;
+        complete = complete && other->state == IN_WARP && other->op == op && other->mask == mask && same_arg;
+    }
+    if (complete) resolve_warp(t);
+    emu_yield();
+}
+
+extern "C" uint64_t emu_warp(emu_op op, unsigned mask, uint64_t value, int arg, int width) {
+    emu_thread* t = emu.current;
+    meet(op, mask, value, arg, width);
+    return t->value;
+}
+
+extern "C" void emu_warp_registers(emu_op op, int arg, unsigned* out, const unsigned* a, const unsigned* b) {
+    emu_thread* t = emu.current;
+    uint64_t value = 0;
+    int outputs = op == EMU_LDMATRIX ? arg & 255 : op == EMU_MMA_8816 ? 2 : 4;
+    if (op == EMU_LDMATRIX) {
+        value = (uint64_t)a[1] << 32 | a[0];
+        if ((int)t->lane < 8 * outputs) {  // the other lanes' addresses are not used
+            if (value % 16) emu_failf("ldmatrix from an address that is not a multiple of 16");
+            emu_check((void*)(uintptr_t)value, 16, EMU_READ, __builtin_return_address(0));
+        }
+    } else {
+        memcpy(t->a, a, op == EMU_MMA_8816 ? 4 : 16);
+        memcpy(t->b, b, op == EMU_MMA_8816 ? 4 : 8);
+        memcpy(t->r, out, 4 * outputs);
+    }
+    meet(op, 0xffffffffu, value, arg, 32);
+    memcpy(out, t->r, 4 * outputs);
+}
+
+extern "C" int emu_barrier(emu_op op, int predicate) {
+    emu_thread* t = emu.current;
+    t->op = op, t->mask = 0, t->value = predicate != 0, t->state = IN_BARRIER;
+    if (++emu.waiting == emu.threads) {
+        unsigned count = 0;
+        for (unsigned i = 0; i < emu.threads; i++) {
+            if (emu.thread[i].op != op) emu_failf("different kinds of __syncthreads met");
+            count += (unsigned)emu.thread[i].value;
+        }
+        unsigned all = count == emu.threads, any = count != 0;
+        emu.waiting = 0;
+        emu.barrier_epoch++;
+        for (unsigned i = 0; i < emu.threads; i++) {
+            emu.thread[i].value = op == EMU_BARRIER_COUNT ? count : op == EMU_BARRIER_AND ? all : any;
+            emu_wake(&emu.thread[i]);
+        }
+    }
+    emu_yield();
+    return (int)t->value;
+}
+
+extern "C" void emu_fence() { emu.fenced = true; }
+
+// cp.async: nothing is copied before the wait, so a kernel that reads too early reads the old bytes.
+extern "C" void emu_copy_async(void* to, const void* from, int bytes, int from_bytes) {
+    emu_thread* t = emu.current;
+    if ((uintptr_t)to % 16 || (uintptr_t)from % 16) emu_failf("cp.async with an address that is not a multiple of 16");
+    if (from_bytes < 0 || from_bytes > bytes) emu_failf("cp.async of %d bytes out of %d", from_bytes, bytes);
+    if (from_bytes) emu_check(from, (size_t)from_bytes, EMU_READ, __builtin_return_address(0));
+    emu_check(to, (size_t)bytes, EMU_WRITE, __builtin_return_address(0));  // it may land at once as well
+    t->copies.push_back({to, from, bytes, from_bytes, t->group});
+}
+
+extern "C" void emu_copy_commit() { emu.current->group++; }
+
+extern "C" void emu_copy_wait(int pending) {
+    emu_thread* t = emu.current;
+    size_t kept = 0;
+    for (const emu_copy& copy : t->copies) {
+        if (copy.group >= t->group - pending) {
+            t->copies[kept++] = copy;
+            continue;
+        }
+        emu_check(copy.to, (size_t)copy.bytes, EMU_WRITE, __builtin_return_address(0));
+        memcpy(copy.to, copy.from, (size_t)copy.from_bytes);
+        memset((char*)copy.to + copy.from_bytes, 0, (size_t)(copy.bytes - copy.from_bytes));
+    }
+    t->copies.resize(kept);
+}

@@ -1,0 +1,31 @@
+"""What the tests of the kernels run on: the emulator always, a real card where there is one."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from tests.kernels.emulator import EmulatedDevice, compiler
+
+# `pytestmark = EMULATOR_MARKS` in a file whose tests need the emulator. Without a compiler they skip; in CI that fails (tests/plugins/required.py), but not on Windows.
+EMULATOR_MARKS = [pytest.mark.skipif(compiler() is None, reason="needs g++ or clang++ on x86-64 or aarch64")]
+if sys.platform == "win32":
+    EMULATOR_MARKS.append(pytest.mark.optional("the emulator runs on Linux and macOS, whose CI jobs run these tests"))
+
+
+def real_device() -> Any:
+    """The first CUDA card. Skips the test when CuPy, a driver or a card is missing."""
+    pytest.importorskip("cupy", reason="CuPy is not installed")
+    from auditkit.kernels.device import Device, device_count
+
+    if device_count() == 0:
+        pytest.skip("no CUDA device")
+    return Device()
+
+
+DEVICES: list[Any] = [
+    pytest.param(EmulatedDevice, id="emulator", marks=EMULATOR_MARKS),
+    pytest.param(real_device, id="gpu", marks=pytest.mark.optional("CI has no GPU; the emulator runs the same source")),
+]
