@@ -9,7 +9,8 @@ import pytest
 
 from tests.kernels.emulator import EmulatedDevice, compiler
 
-# `pytestmark = EMULATOR_MARKS` in a file whose tests need the emulator. Without a compiler they skip; in CI that fails (tests/plugins/required.py), but not on Windows.
+# `pytestmark = EMULATOR_MARKS` in a file whose tests need the emulator. Without a compiler they skip; in CI that fails
+# (tests/plugins/required.py), but not on Windows.
 EMULATOR_MARKS = [pytest.mark.skipif(compiler() is None, reason="needs g++ or clang++ on x86-64 or aarch64")]
 if sys.platform == "win32":
     EMULATOR_MARKS.append(pytest.mark.optional("the emulator runs on Linux and macOS, whose CI jobs run these tests"))

@@ -212,14 +212,15 @@ def test_arguments_have_the_kernels_types() -> None:
 def test_bad_launches_are_refused() -> None:
     emulated = device()
     x = emulated.zeros((8,), np.uint32)
-    for grid, block, shared in [
+    bad: list[tuple[int | tuple[int, ...], int, int]] = [
         (1, 129, 0),
         (1, 0, 0),
         (-1, 1, 0),
         ((1, 65536), 1, 0),
         (1, 1, 1 << 20),
         (1 << 31, 1, 0),
-    ]:
+    ]
+    for grid, block, shared in bad:
         with pytest.raises(EmulationError, match="cannot launch"):
             emulated.launch("warp", "block_sum", grid, block, [x, x, np.int32(0)], shared=shared)
     with pytest.raises(EmulationError, match="no kernel"):

@@ -96,10 +96,10 @@ def _mark(symbol: str) -> Path:
 
 
 def library(source: Path, architecture: str) -> Path:
-    """The library of one .cu file for `__CUDA_ARCH__` of that architecture. Raises BuildError with the compiler's words."""
-    parts = [
-        path.read_bytes() for folder in (source.parent, ROOT / "cuda", HERE) for path in sorted(folder.glob("*.?*h*"))
-    ]
+    """The library of one .cu file for the `__CUDA_ARCH__` of an architecture. Raises BuildError."""
+    folders = (source.parent, ROOT / "cuda", HERE)
+    headers = [path for folder in folders for path in sorted([*folder.glob("*.cuh"), *folder.glob("*.hpp")])]
+    parts = [path.read_bytes() for path in headers]
     parts += [(HERE / name).read_bytes() for name in (*RUNTIME, "build.py")]
     return _cached(
         f"{source.stem}-{architecture}",

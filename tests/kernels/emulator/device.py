@@ -56,9 +56,9 @@ class _Options(ctypes.Structure):
 class EmulatedDevice:
     """Plays cuda/*.cu on the CPU, one block after the other.
 
-    architecture: what __CUDA_ARCH__ says, e.g. "75". seed: order of threads and blocks, 0 for the natural one. poison: the byte
-    that fresh memory and shared memory is full of. sources: folder of the .cu files. most_accesses: loads and stores of one
-    launch, so that an endless loop ends.
+    architecture: what __CUDA_ARCH__ says, e.g. "75". seed: order of threads and blocks, 0 for the natural one.
+    poison: the byte that fresh memory and shared memory is full of. sources: folder of the .cu files.
+    most_accesses: loads and stores of one launch, so that an endless loop ends.
     """
 
     def __init__(
