@@ -47,6 +47,15 @@ def read_bytes(path: Path) -> bytes:
         raise explain(error, path) from error
 
 
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a system error of the block into the error that names `path` and says what would help."""
+    try:
+        yield
+    except OSError as error:
+        raise explain(error, path) from error
+
+
 def sync_file(file: BinaryIO) -> None:
     """Flush a file to the disk itself."""
     file.flush()
@@ -69,10 +78,11 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write that gets its name `path` only once it is complete and on the disk."""
     temporary = path.parent / f"{TEMPORARY}{path.name}-{os.getpid()}"
     try:
-        with temporary.open("wb") as file:
-            yield file
-            sync_file(file)
-        os.replace(temporary, path)
+        with writing(path):
+            with temporary.open("wb") as file:
+                yield file
+                sync_file(file)
+            os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()

@@ -19,7 +19,7 @@ from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.record import RecordFile, RecordRow
 from auditkit.formats.run import LEAVES, RECORDS, STREAM, STREAM_INDEX
 from auditkit.formats.stream import StreamIndex
-from trainer.disk import read_bytes, sync_file, sync_folder
+from trainer.disk import read_bytes, sync_file, sync_folder, writing
 
 METRICS = "metrics.jsonl"
 
@@ -118,11 +118,13 @@ class RunLog:
             (RECORDS, row.encode()),
             (METRICS, line.encode("ascii")),
         ):
-            self._files[name].write(data)
-            self._files[name].flush()  # so that others can read along
+            with writing(self._folder / name):
+                self._files[name].write(data)
+                self._files[name].flush()  # so that others can read along
 
     def sync(self) -> None:
         """Flush everything appended so far to the disk itself."""
-        for file in self._files.values():
-            sync_file(file)
+        for name, file in self._files.items():
+            with writing(self._folder / name):
+                sync_file(file)
         sync_folder(self._folder)

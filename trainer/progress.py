@@ -17,10 +17,10 @@ LINE_SECONDS = 15.0  # between two lines where there is no terminal: readable lo
 
 
 @contextlib.contextmanager
-def progress(label: str, total: int, done: int = 0) -> Iterator[Report]:
-    """Show the progress of `total` units of work, `done` of them there at the start."""
+def progress(label: str, total: int, done: int = 0, *, clock: Callable[[], float] = time.monotonic) -> Iterator[Report]:
+    """Show the progress of `total` units of work, `done` of them there at the start; `clock` gives seconds."""
     console = Console(stderr=True)
-    with _bar(console, label, total, done) if console.is_terminal else _lines(label, total) as report:
+    with _bar(console, label, total, done) if console.is_terminal else _lines(label, total, clock) as report:
         yield report
 
 
@@ -44,12 +44,12 @@ def _bar(console: Console, label: str, total: int, done: int) -> Iterator[Report
 
 
 @contextlib.contextmanager
-def _lines(label: str, total: int) -> Iterator[Report]:
-    last = time.monotonic()
+def _lines(label: str, total: int, clock: Callable[[], float]) -> Iterator[Report]:
+    last = clock()
 
     def report(completed: int, detail: str) -> None:
         nonlocal last
-        now = time.monotonic()
+        now = clock()
         if completed == total or now - last >= LINE_SECONDS:
             last = now
             print(f"{label} {completed}/{total} {detail}".rstrip(), file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from auditkit.formats.safetensors import SafetensorsHeader
 from auditkit.formats.state import HEADER_ROLE, FrameEntry, ShardEntry, StateDocument, StateIndex, shard_key
 from auditkit.formats.tensors import DTYPES, TensorEntry, little_endian, tensor_digest
 from auditkit.model.state import State, expected_tensors
-from trainer.disk import TEMPORARY, read_bytes, remove, sync_file, sync_folder
+from trainer.disk import TEMPORARY, read_bytes, remove, sync_file, sync_folder, write_atomic, writing
 
 SHARD_BYTES = 4 << 30  # raw; a larger tensor has a shard of its own
 _STATE_NAME = re.compile(r"[0-9]{8}")
@@ -43,22 +43,18 @@ def write_state(folder: Path, state: State, document: StateDocument, *, shard_by
     """
     arrays = {(role, name): array for name, role, array in state.tensors()}
     temporary = folder.with_name(f"{TEMPORARY}{folder.name}-{os.getpid()}")
-    temporary.mkdir(parents=True)
-    shards = []
-    for number, entries in enumerate(_cut(document.tensors, shard_bytes)):
-        path = temporary / f"shard-{number:05d}.safetensors.zst"
-        with path.open("wb") as file:
-            shards.append(_write_shard(file, path.name, [(entry, arrays[entry.order]) for entry in entries]))
-            sync_file(file)
-    for name, data in ((STATE_DOCUMENT, document.encode()), (STATE_INDEX, StateIndex(tuple(shards)).encode())):
-        with (temporary / name).open("wb") as file:
-            file.write(data)
-            sync_file(file)
-    sync_folder(temporary)
-    if folder.exists():
-        remove(folder)
-    os.replace(temporary, folder)
-    sync_folder(folder.parent)
+    with writing(folder):
+        temporary.mkdir(parents=True)
+        shards = []
+        for number, entries in enumerate(_cut(document.tensors, shard_bytes)):
+            tensors = [(entry, arrays[entry.order]) for entry in entries]
+            shards.append(_write_shard(temporary / f"shard-{number:05d}.safetensors.zst", tensors))
+        write_atomic(temporary / STATE_DOCUMENT, document.encode())
+        write_atomic(temporary / STATE_INDEX, StateIndex(tuple(shards)).encode())
+        if folder.exists():
+            remove(folder)
+        os.replace(temporary, folder)
+        sync_folder(folder.parent)
 
 
 def _cut(entries: Iterable[TensorEntry], limit: int) -> list[list[TensorEntry]]:
@@ -74,21 +70,23 @@ def _cut(entries: Iterable[TensorEntry], limit: int) -> list[list[TensorEntry]]:
     return groups
 
 
-def _write_shard(file: BinaryIO, name: str, tensors: Sequence[tuple[TensorEntry, NDArray[Any]]]) -> ShardEntry:
+def _write_shard(path: Path, tensors: Sequence[tuple[TensorEntry, NDArray[Any]]]) -> ShardEntry:
     hasher = Hasher()
     frames: list[FrameEntry] = []
-
-    def add(tensor: str, role: str, raw: bytes | NDArray[Any], raw_length: int) -> None:
-        frame = zstd.compress(raw)
-        frames.append(FrameEntry(tensor, role, hasher.size, len(frame), raw_length))
-        hasher.update(frame)
-        file.write(frame)
-
     header = _header(entry for entry, _ in tensors).encode()
-    add("", HEADER_ROLE, header, len(header))
-    for entry, array in tensors:
-        add(entry.name, entry.role, little_endian(array), entry.nbytes)
-    return ShardEntry(name, hasher.size, hasher.hexdigest(), tuple(frames))
+    with path.open("wb") as file:
+
+        def add(name: str, role: str, raw: bytes | NDArray[Any], raw_length: int) -> None:
+            frame = zstd.compress(raw)
+            frames.append(FrameEntry(name, role, hasher.size, len(frame), raw_length))
+            hasher.update(frame)
+            file.write(frame)
+
+        add("", HEADER_ROLE, header, len(header))
+        for entry, array in tensors:
+            add(entry.name, entry.role, little_endian(array), entry.nbytes)
+        sync_file(file)
+    return ShardEntry(path.name, hasher.size, hasher.hexdigest(), tuple(frames))
 
 
 def _header(entries: Iterable[TensorEntry]) -> SafetensorsHeader:

@@ -129,6 +129,7 @@ def test_names_beyond_the_terminal_are_shown_and_change_no_code(tmp_path: Path) 
     assert "\x1b" not in done.stderr + done.stdout
 
 
+@pytest.mark.optional("Windows has no such signal")
 @pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="no such signal on Windows")
 def test_a_closed_pipe_gives_no_traceback(finished_once: Path, tmp_path: Path) -> None:
     command = (
