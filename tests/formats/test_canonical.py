@@ -72,10 +72,10 @@ def test_the_limit_is_checked_before_anything_is_read() -> None:
 )
 def test_bombs_end_in_an_error_soon_and_in_bounded_memory(bomb: bytes) -> None:
     tracemalloc.start()
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(BadArtifact):
         canonical.loads(bomb, what="document", limit=1 << 25)
-    seconds, peak = time.perf_counter() - began, tracemalloc.get_traced_memory()[1]
+    seconds, peak = time.process_time() - began, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert seconds < 5
     assert peak < 100_000_000

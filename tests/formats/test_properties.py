@@ -33,7 +33,7 @@ def refused_or_printed_back(name: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", VALUES)
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_a_valid_value_is_printed_and_parsed_back(name: str, data: st.DataObject) -> None:
     encoded = data.draw(strategies.any_value(name)).encode()
@@ -46,14 +46,14 @@ def test_a_safetensors_file_is_printed_back(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PARSERS))
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_a_damaged_file_is_refused_or_printed_back(name: str, data: st.DataObject) -> None:
     refused_or_printed_back(name, data.draw(strategies.damaged(GOOD[name])))
 
 
 @pytest.mark.parametrize("name", sorted(PARSERS))
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(data=st.binary(max_size=200))
 def test_arbitrary_bytes_are_refused_or_printed_back(name: str, data: bytes) -> None:
     refused_or_printed_back(name, data)
@@ -62,7 +62,7 @@ def test_arbitrary_bytes_are_refused_or_printed_back(name: str, data: bytes) -> 
 
 
 @pytest.mark.parametrize("name", ["corpus", "recipe", "record", "run", "state", "state_index"])
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_a_document_with_another_value_somewhere_is_refused_or_printed_back(name: str, data: st.DataObject) -> None:
     document = json.loads(GOOD[name][0])

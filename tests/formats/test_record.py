@@ -77,10 +77,10 @@ def test_fifty_thousand_records_take_no_more_than_seconds() -> None:
     body = np.random.default_rng(1).integers(0, 256, (50_000, ROW_BYTES), dtype=np.uint8)
     body[:, [131, 135, 139]] = 0x3F  # exponents of finite numbers
     data = MAGIC + body.tobytes()
-    began = time.perf_counter()
+    began = time.process_time()
     records = chain(RecordFile.parse(data).rows)
     log_root(records)
-    assert time.perf_counter() - began < 10  # 0.75 s where this was written; 10 s would be a wrong algorithm
+    assert time.process_time() - began < 10  # 0.75 s where this was written; 10 s would be a wrong algorithm
     assert len(records) == 50_000
     assert RecordFile(tuple(record.row() for record in records)).encode() == data
 

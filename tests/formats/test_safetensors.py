@@ -91,10 +91,10 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_end_in_an_error_soon_and_in_bounded_memory(name: str) -> None:
     tracemalloc.start()
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(BadArtifact):
         parsed(BOMBS[name])
-    seconds, peak = time.perf_counter() - began, tracemalloc.get_traced_memory()[1]
+    seconds, peak = time.process_time() - began, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert seconds < 5
     assert peak < 150_000_000
