@@ -26,7 +26,7 @@ def plot_loss(metrics: Path, target: Path, *, title: str) -> None:
     axes = figure.subplots()
     steps = [row["step"] for row in rows]
     axes.plot(steps, [row["loss"] for row in rows], linewidth=0.6, alpha=0.4, color="tab:blue")
-    axes.plot(steps, _smooth([row["loss"] for row in rows]), linewidth=1.5, color="tab:blue", label="training loss")
+    axes.plot(steps, _smooth([row["loss"] for row in rows]), linewidth=1.5, color="tab:blue", label="training loss, smoothed")
     axes.set(xlabel="step", ylabel="loss (nats per token)", title=title)
     right = axes.twinx()
     right.plot(steps, [row["lr"] for row in rows], linewidth=1, color="tab:gray", linestyle="--", label="learning rate")
@@ -39,7 +39,7 @@ def plot_loss(metrics: Path, target: Path, *, title: str) -> None:
     write_atomic(target, buffer.getvalue())
 
 
-def _smooth(values: list[float], keep: float = 0.95) -> list[float]:
+def _smooth(values: list[float], keep: float = 0.9) -> list[float]:
     """Exponential moving average, corrected for its start."""
     smoothed, average, weight = [], 0.0, 0.0
     for value in values:
