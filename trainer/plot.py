@@ -26,7 +26,9 @@ def plot_loss(metrics: Path, target: Path, *, title: str) -> None:
     axes = figure.subplots()
     steps = [row["step"] for row in rows]
     axes.plot(steps, [row["loss"] for row in rows], linewidth=0.6, alpha=0.4, color="tab:blue")
-    axes.plot(steps, _smooth([row["loss"] for row in rows]), linewidth=1.5, color="tab:blue", label="training loss, smoothed")
+    axes.plot(
+        steps, _smooth([row["loss"] for row in rows]), linewidth=1.5, color="tab:blue", label="training loss, smoothed"
+    )
     axes.set(xlabel="step", ylabel="loss (nats per token)", title=title)
     right = axes.twinx()
     right.plot(steps, [row["lr"] for row in rows], linewidth=1, color="tab:gray", linestyle="--", label="learning rate")
