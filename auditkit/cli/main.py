@@ -53,13 +53,13 @@ def _top(
     pass
 
 
-app.command("verify")(verify.verify)
-app.command("fetch")(fetch.fetch)
-app.command("plan")(plan.plan)
-app.command("show")(show.show)
-app.command("data")(data.data)
-app.command("diff")(diff.diff)
-app.command("doctor")(doctor.doctor)
+app.command("verify", short_help="Replay steps of a run and compare every bit.")(verify.verify)
+app.command("fetch", short_help="Fetch what a verification needs, and nothing else.")(fetch.fetch)
+app.command("plan", short_help="Say what a verification would cost here.")(plan.plan)
+app.command("show", short_help="Show a run, a record or the log.")(show.show)
+app.command("data", short_help="Show the documents and the text behind a step.")(data.data)
+app.command("diff", short_help="Compare two states bit by bit.")(diff.diff)
+app.command("doctor", short_help="Test whether this machine is fit to verify.")(doctor.doctor)
 app.add_typer(cache.app, name="cache")
 
 

@@ -45,7 +45,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield f"device     {_machine(report)}"
     yield ""
     yield from map(_check, report.checks)
-    brief = sum(step.verdict is Verdict.MATCH for step in report.steps) > FULL_STEPS
+    brief = len(report.steps) > FULL_STEPS
     for step in report.steps:
         if brief and step.verdict is Verdict.MATCH:
             yield f"step {step.step}  MATCH  published = computed = {step.computed}"

@@ -46,11 +46,15 @@ def show(
                 found = facts.show_step(opened, number)
             else:
                 found = facts.show_run(opened) if what is What.RUN else facts.show_log(opened)
+    # a log that does not give its root is no result to be shown with exit code 0
+    verdict = Verdict.BAD_ARTIFACT if found.get("root", 0) != found.get("computed_root", 0) else Verdict.MATCH
     if json:
-        return Outcome(Verdict.MATCH, to_json({"verdict": "MATCH", "code": 0, **found}))
+        return Outcome(verdict, to_json({"verdict": verdict.name, "code": verdict.code, **found}))
     del found["format"]
     lines = [*_lines(found), "not checked: any training step (`auditkit verify` does)"]
-    return Outcome(Verdict.MATCH, "\n".join(lines))
+    if verdict is not Verdict.MATCH:
+        lines.append("BAD_ARTIFACT: the records do not give the log root of the manifest")
+    return Outcome(verdict, "\n".join(lines))
 
 
 def _lines(value: dict[str, object], indent: str = "") -> Iterator[str]:

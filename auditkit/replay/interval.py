@@ -98,9 +98,7 @@ class Replayer:
                 yield from self._not_reached(interval, number)
                 return
             state = after
-            detail = (
-                f"{step.record.state_after}: computed from state {interval.start}, checked by each record on the way"
-            )
+            detail = f"{step.record.state_after}, computed from state {interval.start}, every record on the way checked"
 
     def _without_start(self, interval: Interval, error: AuditkitError) -> Iterator[StepReport]:
         for number in interval.wanted:

@@ -141,6 +141,21 @@ def train(steps: int = STEPS, recipe: Recipe = RECIPE) -> Parts:
     return Parts(recipe, data, texts, corpus, tokenizer, batches, states, results)
 
 
+def train_with(parts: Parts, *, wrong_step: int) -> Parts:
+    """The same run with twice the learning rate in one step; the record of that step tells the rate of the recipe."""
+    made = parts.copy()
+    for number in range(wrong_step, len(parts.batches)):
+        recipe = parts.recipe
+        if number == wrong_step:
+            schedule = replace(recipe.schedule, peak_lr=2 * recipe.schedule.peak_lr, min_lr=2 * recipe.schedule.min_lr)
+            recipe = replace(recipe, schedule=schedule)
+        state, result = step(made.states[number], parts.batches[number], recipe, reference)
+        if number == wrong_step:
+            result = replace(result, lr=parts.results[number].lr)
+        made.states[number + 1], made.results[number] = state, result
+    return made
+
+
 def _data(corpus: CorpusIndex, tokenizer: bytes, end_of_text: int, windows: int) -> DataSpec:
     return DataSpec(
         context_length=CONTEXT,

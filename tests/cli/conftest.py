@@ -1,0 +1,79 @@
+"""The command as users run it: in a process of its own, without a network, with a cache of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from auditkit.cli.interrupt import Signals
+from auditkit.cli.main import run as run_main
+from tests.conftest import ROOT
+from tests.replay.conftest import honest, parts
+
+__all__ = ["honest", "parts"]
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+Cli = Callable[..., Done]
+
+
+def environment(cache: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a command under test; the network guard comes with PYTHONPATH (tests/conftest.py)."""
+    dropped = {"NO_COLOR", "FORCE_COLOR", "AUDITKIT_DEBUG", "COLUMNS", "PYTHONIOENCODING"}
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return {
+        **kept,
+        "PYTHONPATH": path,
+        "AUDITKIT_CACHE": str(cache),
+        "COLUMNS": "100",
+        "PYTHONUTF8": "1",
+        **(extra or {}),
+    }
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """Run `auditkit ARGUMENTS` in a process of its own."""
+
+    def command(*arguments: object, env: Mapping[str, str] | None = None) -> Done:
+        found = subprocess.run(
+            [sys.executable, "-m", "auditkit", *map(str, arguments)],
+            capture_output=True,
+            encoding="utf-8",
+            env=environment(tmp_path / "cache", env),
+            cwd=tmp_path,
+            timeout=120,
+            check=False,
+        )
+        return Done(found.returncode, found.stdout, found.stderr)
+
+    return command
+
+
+@pytest.fixture
+def main(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run `auditkit ARGUMENTS` in this process, which saves the start of an interpreter."""
+    monkeypatch.setenv("AUDITKIT_CACHE", str(tmp_path / "cache"))
+
+    def command(*arguments: object) -> Done:
+        capsys.readouterr()
+        code = run_main([str(argument) for argument in arguments], Signals())
+        out, err = capsys.readouterr()
+        return Done(code, out, err)
+
+    return command

@@ -1,0 +1,226 @@
+"""The edges of the command line: pipes, closed and full streams, encodings, signals, internal errors, start-up time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from auditkit.cli import main as module
+from auditkit.cli.interrupt import Signals
+from auditkit.verdict import Verdict
+from tests.cli.conftest import Cli, environment
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell and signals")
+POSIX_OPTIONAL = pytest.mark.optional("POSIX only: Windows has no /dev/full, closed descriptors or SIGTERM delivery")
+
+
+def shell(command: str, tmp_path: Path, run: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """A line of sh in which $A is the program and $RUN an honest run."""
+    return subprocess.run(
+        ["sh", "-c", command],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        env=environment(tmp_path / "cache", {"A": f"{sys.executable} -m auditkit", "RUN": str(run), **env}),
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"FORCE_COLOR": "1"}, {"PYTHONWARNINGS": "always", "PYTHONDEVMODE": "1"}],
+)
+def test_stdout_is_one_json_object_without_escapes(cli: Cli, honest: Path, extra: dict[str, str]) -> None:
+    """Case 53."""
+    done = cli("verify", "--run", honest, "--step", 0, "--json", env=extra)
+    assert json.loads(done.stdout)["verdict"] == "MATCH"
+    assert done.stdout.count("\n") == 1
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_json_of_every_failure_is_one_object(cli: Cli, honest: Path, tmp_path: Path) -> None:
+    for arguments, verdict in (
+        (["verify", "--run", honest, "--step", 99], "USAGE"),
+        (["verify", "--run", "http://127.0.0.1:9/x", "--step", 0, "--offline"], "UNAVAILABLE"),
+        (["verify", "--run", honest, "--step", 0, "--device", "cuda"], "UNSUPPORTED"),
+        (["diff", "a", "b"], "USAGE"),
+    ):
+        done = cli(*arguments, "--json")
+        found = json.loads(done.stdout)
+        assert (found["verdict"], found["code"]) == (verdict, Verdict[verdict].code)
+        assert done.code == Verdict[verdict].code
+
+
+@POSIX
+@POSIX_OPTIONAL
+def test_broken_pipe_keeps_the_code_and_says_nothing(tmp_path: Path, honest: Path) -> None:
+    """Case 54: the reader goes away before anything is written."""
+    line = '{ $A verify --run "$RUN" --step 0; echo "code $?" >&2; } | true'
+    done = shell(line, tmp_path, honest)
+    assert done.stderr == "code 0\n"
+    line = '{ $A verify --run "$RUN" --step 99; echo "code $?" >&2; } | true'
+    assert shell(line, tmp_path, honest).stderr.endswith("code 2\n")
+    line = '{ $A --help; echo "code $?" >&2; } | true'
+    assert shell(line, tmp_path, honest).stderr == "code 0\n"
+
+
+@POSIX
+@POSIX_OPTIONAL
+@pytest.mark.parametrize("target", [">&-", ">/dev/full"])
+def test_a_result_that_cannot_be_written_is_an_error(tmp_path: Path, honest: Path, target: str) -> None:
+    """Case 54: a closed or full stdout must not look like a success."""
+    done = shell(f'$A verify --run "$RUN" --step 0 {target}', tmp_path, honest)
+    assert done.returncode == 5
+    assert "the result could not be written" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+@POSIX
+@POSIX_OPTIONAL
+def test_a_mismatch_outranks_a_result_that_cannot_be_written(tmp_path: Path, honest: Path) -> None:
+    assert shell('$A diff "$RUN:4" "$RUN:5" >/dev/full', tmp_path, honest).returncode == 3
+
+
+@POSIX
+@POSIX_OPTIONAL
+def test_closed_stderr_changes_nothing(tmp_path: Path, honest: Path) -> None:
+    done = shell('$A verify --run "$RUN" --step 99 2>&-', tmp_path, honest)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"},
+        {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+)
+def test_any_encoding_gives_the_same_code(cli: Cli, honest: Path, extra: dict[str, str]) -> None:
+    """Case 55: text that the stream cannot carry (a document in Japanese) appears escaped."""
+    done = cli("data", "--run", honest, "--step", 3, env=extra)
+    assert done.code == 0, done.stderr
+    wide = cli("verify", "--run", "\u65e5\u672c\u8a9e \u2713\nx", "--step", 0, env=extra)
+    assert wide.code == 2
+    assert "\\nx is not the name of a bundled run" in wide.stderr
+    assert wide.stderr.count("\n") == 2
+
+
+@POSIX
+@POSIX_OPTIONAL
+def test_a_path_that_is_not_text(tmp_path: Path, honest: Path) -> None:
+    done = shell('$A verify --run "$(printf "\\377.bin")" --step 0', tmp_path, honest)
+    assert done.returncode == 2
+    assert "\\udcff.bin" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@POSIX
+@POSIX_OPTIONAL
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals(tmp_path: Path, honest: Path, number: signal.Signals, code: int) -> None:
+    """Case 56: the exit code of the signal, one line, one JSON object, and the same command works afterwards."""
+    cache = tmp_path / "cache"
+    program = (
+        "import sys, time\n"
+        "from auditkit.replay import run\n"
+        "def wait(*a, **k):\n"
+        "    print('ready', file=sys.stderr, flush=True)\n"
+        "    time.sleep(60)\n"
+        "run.RecordFile.parse = wait\n"
+        "from auditkit.cli.main import main\n"
+        f"main(['verify', '--run', {str(honest)!r}, '--step', '0', '--json'])\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        env=environment(cache),
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == "ready\n"
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert json.loads(out)["verdict"] == "INTERRUPTED"
+    assert err == "error: interrupted\nhint: run the same command again: downloads resume\n"
+
+
+@POSIX
+@POSIX_OPTIONAL
+def test_a_second_signal_ends_it_at_once() -> None:
+    program = (
+        "import os, signal\n"
+        "from auditkit.cli.interrupt import Signals\n"
+        "Signals().install()\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    signal.pause()\n"
+        "finally:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('still here')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (130, b"")
+
+
+def test_internal_errors_are_70_with_one_line(main: Cli, honest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("auditkit.replay.run.RecordFile.parse", broken)
+    done = main("verify", "--run", honest, "--step", 0)
+    assert done.code == 70
+    assert done.stderr == (
+        "error: internal error: ZeroDivisionError: oops\n"
+        "hint: set AUDITKIT_DEBUG=1 for the traceback, and please report it\n"
+    )
+    monkeypatch.setenv("AUDITKIT_DEBUG", "1")
+    assert "Traceback" in main("verify", "--run", honest, "--step", 0).stderr
+
+
+def test_out_of_memory_is_unsupported(main: Cli, honest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def large(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("auditkit.replay.interval.replay", large)
+    done = main("verify", "--run", honest, "--step", 0)
+    assert done.code == 6
+    assert "UNSUPPORTED: out of memory" in done.stdout
+
+
+def test_exit_code_1_is_never_used() -> None:
+    assert 1 not in {verdict.code for verdict in Verdict}
+    assert module.run(["--help"], Signals()) == 0
+
+
+def test_help_takes_less_than_0_3_seconds(cli: Cli) -> None:
+    """The quickest of several, since other processes may take the machine."""
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        assert cli("--help").code == 0
+        times.append(time.perf_counter() - began)
+    assert min(times) < 0.3
+
+
+def test_help_loads_neither_numpy_nor_httpx_nor_rich(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from auditkit.cli.main import main\n"
+        "try:\n    main(['--help'])\n"
+        "except SystemExit:\n    print('loaded', sorted({'numpy', 'httpx', 'rich', 'blake3'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, encoding="utf-8", env=environment(tmp_path), check=True
+    )
+    assert done.stdout.endswith("loaded []\n")

@@ -1,0 +1,89 @@
+"""Script-style tests of each command: every file in scripts/ is a story of commands and what they answer.
+
+    # a comment
+    > auditkit verify --run $RUN --step 0      the command; $RUN is an honest run, $WORK an empty folder
+    ? 0                                        its exit code
+    1 run        tiny                          a line of stdout; * stands for any text within the line
+    1 ...                                      any number of lines, none included
+    2 error: *                                 a line of stderr
+
+A stream without lines must be empty. Commands run in a process of their own that can reach no network.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
+
+
+@dataclass
+class Command:
+    """One command of a script and the answer that it must give."""
+
+    line: str
+    code: int = 0
+    stdout: list[str] = field(default_factory=list)
+    stderr: list[str] = field(default_factory=list)
+
+
+def parse(text: str) -> list[Command]:
+    """The commands of a script."""
+    commands: list[Command] = []
+    for line in text.splitlines():
+        mark, _, rest = line.partition(" ")
+        if mark == ">":
+            commands.append(Command(rest))
+        elif mark == "?":
+            commands[-1].code = int(rest)
+        elif mark == "1":
+            commands[-1].stdout.append(rest)
+        elif mark == "2":
+            commands[-1].stderr.append(rest)
+        elif line and mark != "#":
+            raise ValueError(f"not a line of a script: {line!r}")
+    return commands
+
+
+def pattern(lines: list[str]) -> re.Pattern[str]:
+    """The expected lines as one regular expression over the whole stream."""
+    parts = []
+    for line in lines:
+        if line == "...":
+            parts.append("(?:.*\n)*?")
+        else:
+            parts.append(".*".join(map(re.escape, line.split("*"))) + "\n")
+    return re.compile("".join(parts))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_script(script: Path, cli: Cli, honest: Path, tmp_path: Path) -> None:
+    for command in parse(script.read_text(encoding="utf-8")):
+        words = shlex.split(command.line.replace("$RUN", str(honest)).replace("$WORK", str(tmp_path)))
+        assert words[0] == "auditkit"
+        done = cli(*words[1:])
+        assert done.code == command.code, f"{command.line}\n{done.stdout}\n{done.stderr}"
+        for name, said, lines in (("stdout", done.stdout, command.stdout), ("stderr", done.stderr, command.stderr)):
+            assert pattern(lines).fullmatch(said), f"{command.line}: {name} is\n{said}\nexpected\n" + "\n".join(lines)
+
+
+def test_every_command_has_a_script() -> None:
+    from auditkit.cli.main import app
+
+    commands = {info.name for info in app.registered_commands} | {"cache"}
+    said = " ".join(path.read_text(encoding="utf-8") for path in SCRIPTS)
+    assert {name for name in commands if f"> auditkit {name}" in said} == commands
+
+
+def test_a_script_that_expects_too_little_fails() -> None:
+    assert pattern(["a", "b*"]).fullmatch("a\nbc\n")
+    assert not pattern(["a"]).fullmatch("a\nb\n")
+    assert pattern(["a", "..."]).fullmatch("a\nb\nc\n")
+    assert not pattern([]).fullmatch("a\n")

@@ -1,0 +1,21 @@
+"""One tiny training run, made once for all tests of the replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.replay import make_run
+
+
+@pytest.fixture(scope="session")
+def parts() -> make_run.Parts:
+    """The honest run in parts; copy it before changing anything."""
+    return make_run.train()
+
+
+@pytest.fixture(scope="session")
+def honest(parts: make_run.Parts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The honest run, published; do not write into it."""
+    return make_run.publish(parts, tmp_path_factory.mktemp("honest") / "tiny")

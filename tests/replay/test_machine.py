@@ -1,0 +1,74 @@
+"""What this machine says about itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from auditkit.errors import MachineFault, Unsupported, UsageError
+from auditkit.numerics import reference, self_test
+from auditkit.replay import machine
+from auditkit.replay.backend import Backend, choose
+from auditkit.replay.doctor import examine
+from auditkit.verdict import Verdict
+
+
+def test_processors_and_memory() -> None:
+    assert 1 <= machine.processors() <= (os.cpu_count() or 1)
+    memory = machine.total_memory()
+    assert memory is None or memory > 2**27
+
+
+def test_free_disk_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
+    free = machine.free_disk(tmp_path / "a" / "b")
+    assert free is not None and free > 0
+
+
+def test_device_and_threads() -> None:
+    assert choose("auto", None).threads == machine.processors()
+    assert (choose("cpu", 5).threads, choose("cpu", 5).device) == (5, "cpu")
+    with pytest.raises(Unsupported, match="cuda"):
+        choose("cuda", 1)
+    for threads in (0, -1, 5000):
+        with pytest.raises(UsageError):
+            choose("cpu", threads)
+
+
+def test_the_self_test_runs_in_every_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    seen: set[int] = set()
+    monkeypatch.setattr(self_test, "run", lambda ops: seen.add(threading.get_ident()))
+    Backend(reference, 5, "cpu").self_test()
+    assert len(seen) == 5
+
+
+def test_one_bad_worker_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = iter(range(100))
+
+    def run(ops: object) -> None:
+        if next(calls) == 2:
+            raise MachineFault("subnormals are flushed to zero")
+
+    monkeypatch.setattr(self_test, "run", run)
+    with pytest.raises(MachineFault, match="flushed"):
+        Backend(reference, 4, "cpu").self_test()
+
+
+def test_doctor_of_a_sound_machine(tmp_path: Path) -> None:
+    health = examine(cache_dir=tmp_path)
+    assert health.verdict is Verdict.MATCH
+    assert health.self_test == "passed"
+    assert health.versions["numpy"]
+
+
+def test_doctor_of_a_broken_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(ops: object) -> None:
+        raise MachineFault("1 + 1 is 3")
+
+    monkeypatch.setattr(self_test, "run", fail)
+    health = examine(cache_dir=tmp_path)
+    assert health.verdict is Verdict.MACHINE_FAULT
+    assert health.self_test == "1 + 1 is 3"
