@@ -17,6 +17,7 @@ typedef unsigned long long u64;
 // Bits of the status word that a step leaves behind; the host reads it once a step.
 #define NOT_FINITE 1u  // an operand or a term is infinite or NaN
 #define SUM_RANGE 2u   // an exact sum would leave its range
+#define TOKEN_RANGE 4u  // a token id is not below the size of the vocabulary
 
 __device__ __forceinline__ u32 bits_of(float x) { return __float_as_uint(x); }
 __device__ __forceinline__ float float_of(u32 b) { return __uint_as_float(b); }

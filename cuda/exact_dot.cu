@@ -80,7 +80,7 @@ __device__ __forceinline__ void multiply_tile(i32 (&acc)[WM / 16][WN / 8][4], co
 #pragma unroll
         for (int i = 0; i < WM / 16; i++)
 #pragma unroll
-            for (int j = 0; j < WN / 8; j++) mma_m16n8k32_s8(acc[i][j], fa[i], fb[j >> 1][(j & 1) * 2], fb[j >> 1][(j & 1) * 2 + 1]);
+            for (int j = 0; j < WN / 8; j++) mma_m16n8k32_s8(acc[i][j], fa[i], fb[j >> 1] + (j & 1) * 2);
     }
 }
 
