@@ -142,7 +142,7 @@ def rope() -> list[Case]:
     for tokens, width, theta in ((1, 2, 10_000.0), (5, 6, 10_000.0), (8, 8, 500_000.0)):
         x, dy = floats(170, tokens, width), floats(171, tokens, width, low=-140, high=2)
         table = ops.rope_table(tokens, width, theta)
-        case = {"name": f"{tokens} positions of {width}", "theta": f64(theta), "cos": array(table.cos)}
+        case: Case = {"name": f"{tokens} positions of {width}", "theta": f64(theta), "cos": array(table.cos)}
         rotated = {"y": array(ops.rope_forward(x, table)), "dy": array(dy), "dx": array(ops.rope_backward(dy, table))}
         cases.append({**case, "sin": array(table.sin), "x": array(x), **rotated})
     return cases
