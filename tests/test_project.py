@@ -23,14 +23,16 @@ ABSENT = ("torch", "cupy", "tokenizers", "matplotlib", "safetensors", "trainer",
 
 def test_the_verifier_depends_on_nothing_heavy() -> None:
     names = {re.split(r"[<>=\[ ]", requirement)[0] for requirement in PROJECT["dependencies"]}
-    assert names == {"blake3", "httpx", "numpy", "rfc8785", "rich", "threadpoolctl", "typer", "zstandard"}
+    light = {"blake3", "httpx", "numpy", "platformdirs", "rfc8785", "rich", "threadpoolctl", "typer", "zstandard"}
+    assert names <= light
 
 
 def test_every_module_of_the_verifier_can_be_imported_without_the_extras() -> None:
     modules = [m.name for m in pkgutil.walk_packages(auditkit.__path__, "auditkit.") if "kernels" not in m.name]
     modules.remove("auditkit.__main__")
     assert len(modules) > 80
-    code = f"import importlib, sys; sys.modules.update(dict.fromkeys({ABSENT})); [*map(importlib.import_module, {modules})]"
+    block = f"sys.modules.update(dict.fromkeys({ABSENT}))"
+    code = f"import importlib, sys; {block}; [*map(importlib.import_module, {modules})]"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stderr
 
