@@ -103,7 +103,8 @@ def undocumented(tree: ast.Module) -> Iterator[str]:
         yield "the module"
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            yield from (f"{node.name}.{child.name}" for child in functions(node) if needs_docstring(child))
+            methods = [child for child in node.body if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))]
+            yield from (f"{node.name}.{method.name}" for method in methods if needs_docstring(method))
             if not ast.get_docstring(node):
                 yield node.name
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and needs_docstring(node):
