@@ -20,7 +20,7 @@ HELPERS = frozenset(
 )
 
 # Modules of kernels/ that launchers are built from; every other module launches the kernels of one op.
-KERNEL_HELPERS = frozenset({"compile", "device", "source"})
+KERNEL_HELPERS = frozenset({"compile", "device", "elementwise", "source", "tensor_table"})
 
 # Would differ between machines, or read a file in the locale's encoding.
 WITHOUT_ENCODING = frozenset({"read_text", "write_text"})

@@ -1,0 +1,45 @@
+"""Cross-entropy with z-loss on the device (cuda/cross_entropy.cu); SPEC.md section 12."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from auditkit.kernels.device import Array, Device
+from auditkit.kernels.exact_sum import small_term
+from auditkit.kernels.row_sum import WARP, padded_width
+
+_WIDEST = 512  # threads of a block
+# Bytes of a row that a block keeps in shared memory: two blocks fit on a multiprocessor beside each other.
+_KEPT = {"75": 30 << 10, "80": 80 << 10, "90": 110 << 10, "100": 110 << 10}
+_KEPT_ELSE = 47 << 10
+
+
+def cross_entropy(
+    device: Device,
+    status: Array,
+    logits: Array,
+    targets: Array,
+    z_loss: np.float32,
+    total_targets: int,
+    *,
+    total: Array | None = None,
+    block: int | None = None,
+    held: int | None = None,
+) -> tuple[Array, Array]:
+    """Loss and gradient of N rows of logits.
+
+    logits (N, V) float32, overwritten with the gradient of the mean over `total_targets`; targets (N,) uint32.
+    total: int64 () to which the loss is added in place. block and held change the launch, never a bit.
+    Returns the exact sum of the losses, int64 () in units 2^-32, and the gradient. A row without a finite loss sets
+    bit 0 of `status`, a sum out of range bit 1, a target not below V bit 2.
+    """
+    rows, vocab = logits.shape
+    loss = device.zeros((), np.int64) if total is None else total
+    threads = block or min(_WIDEST, max(WARP, padded_width(vocab) // 8))
+    kept = min(vocab, _KEPT.get(device.architecture, _KEPT_ELSE) // 4 if held is None else held) // 4 * 4
+    scale = np.float32(1.0 / float(total_targets))
+    sizes = (np.int64(rows), np.int64(vocab), np.int64(kept), np.int64(small_term(rows)))
+    args = (logits, targets, loss, status, *sizes, np.float32(z_loss), scale)
+    kernel = "cross_entropy_4" if vocab % 4 == 0 else "cross_entropy_1"
+    device.launch("cross_entropy", kernel, rows, threads, args, shared=kept * 4)
+    return loss, logits

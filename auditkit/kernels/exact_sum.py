@@ -1,0 +1,58 @@
+"""Fixed point, exact sums and back on the device (cuda/exact_sum.cu); SPEC.md section 4."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from auditkit.kernels.device import Array, Device
+from auditkit.kernels.elementwise import launch_quads
+from auditkit.kernels.tensor_table import TensorTable
+
+SUM_BITS = 62  # a sum stays below 2^62 in size
+
+
+def small_term(terms: int) -> int:
+    """2^62 / terms or less, a power of two: terms below it need no check when `terms` of them are added."""
+    return 1 << (SUM_BITS - max(0, terms - 1).bit_length())
+
+
+def to_fixed(
+    device: Device, status: Array, x: Array, unit: int, *, total: Array | None = None, block: int | None = None
+) -> Array:
+    """rint(x * 2^unit) elementwise: float32 -> int64 of the same shape.
+
+    total: an int64 array of that shape, to which the terms are added in place; it is then the result. A term that is
+    not finite or reaches 2^62 sets bit 0 of `status`, a sum that does bit 1.
+    """
+    made = device.empty(x.shape, np.int64) if total is None else total
+    kernel = "to_fixed" if total is None else "add_fixed"
+    launch_quads(device, "exact_sum", kernel, x.size, (x, made, status, np.float32(2.0**unit)), block)
+    return made
+
+
+def from_fixed(device: Device, sums: Sequence[Array], unit: int, *, block: int | None = None) -> list[Array]:
+    """sum * 2^-unit rounded once to binary32, for each int64 array: float32 arrays of the same shapes, one launch."""
+    rounded = [device.empty(array.shape, np.float32) for array in sums]
+    table = TensorTable.of(device, sums, rounded)
+    table.launch(device, "exact_sum", "from_fixed", (np.float32(2.0**-unit),), block=block)
+    return rounded
+
+
+def add_sums(
+    device: Device,
+    status: Array,
+    totals: Sequence[Array],
+    terms: Sequence[Array],
+    *,
+    out: Sequence[Array] | None = None,
+    block: int | None = None,
+) -> list[Array]:
+    """totals + terms elementwise for each pair of int64 arrays, in one launch.
+
+    out: where the sums go, e.g. totals; new arrays by default. A sum that leaves +-2^62 sets bit 1 of `status`.
+    """
+    sums = list(out) if out is not None else [device.empty(array.shape, np.int64) for array in totals]
+    TensorTable.of(device, totals, terms, sums).launch(device, "exact_sum", "add_sums", (status,), block=block)
+    return sums

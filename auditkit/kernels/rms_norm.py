@@ -1,0 +1,80 @@
+"""RMSNorm on the device (cuda/rms_norm.cu); SPEC.md section 7."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from auditkit.kernels.device import Array, Device
+from auditkit.kernels.exact_sum import small_term
+from auditkit.kernels.row_sum import WARP, RowShape, check_width, padded_width
+
+_PARTS = (1, 2, 4)  # cells of four elements that a thread may hold
+_WIDEST = 512  # threads of a block: more would leave too few registers for a row
+_THREADS = 1024  # backward: threads for each multiprocessor, which keep their sums over many rows
+
+
+@dataclass(frozen=True)
+class RmsNormCache:
+    """x (N, C) as given and rstd (N,), float32; xhat = x * rstd is computed again, one rounding."""
+
+    x: Array
+    rstd: Array
+
+
+def rms_norm_forward(
+    device: Device, x: Array, weight: Array, eps: np.float32, *, shape: RowShape | None = None
+) -> tuple[Array, RmsNormCache]:
+    """y = (x * rstd) * weight with rstd = 1 / sqrt(row_sum(x * x) / C + eps). x (N, C), weight (C,) float32."""
+    rows, width = x.shape
+    chosen = shape or _shape(width)
+    y, rstd = device.empty(x.shape, np.float32), device.empty((rows,), np.float32)
+    args = (x, weight, y, rstd, np.float32(eps), *_sizes(rows, width), np.int32(chosen.team))
+    device.launch("rms_norm", f"rms_norm_forward_{_kind(width, chosen)}", chosen.blocks(rows), chosen.block, args)
+    return y, RmsNormCache(x, rstd)
+
+
+def rms_norm_backward(
+    device: Device,
+    status: Array,
+    dy: Array,
+    weight: Array,
+    cache: RmsNormCache,
+    *,
+    total: Array | None = None,
+    shape: RowShape | None = None,
+) -> tuple[Array, Array]:
+    """dx (N, C) float32 and dweight (C,) int64 in units 2^-56, the exact sum of dy * xhat over rows.
+
+    total: int64 (C,) to which dweight is added in place; it is then the result. Terms and sums out of range set bits 0
+    and 1 of `status`.
+    """
+    rows, width = dy.shape
+    chosen = shape or _shape(width)
+    dx = device.empty(dy.shape, np.float32)
+    dweight = device.zeros((width,), np.int64) if total is None else total
+    grid = min(chosen.blocks(rows), device.multiprocessors * max(1, _THREADS // chosen.block))
+    operands = (dy, weight, cache.x, cache.rstd, dx, dweight, status)
+    args = (*operands, *_sizes(rows, width), np.float32(small_term(rows)), np.int32(chosen.team))
+    device.launch("rms_norm", f"rms_norm_backward_{_kind(width, chosen)}", grid, chosen.block, args)
+    return dx, dweight
+
+
+def _sizes(rows: int, width: int) -> tuple[np.int64, np.int64, np.int64]:
+    return np.int64(rows), np.int64(width), np.int64(padded_width(width))
+
+
+def _kind(width: int, shape: RowShape) -> str:
+    """The kernel's suffix: the fewest parts that hold a row, or `any`."""
+    check_width(width, shape.team)
+    held = [parts for parts in _PARTS if 4 * parts * shape.team >= width]
+    return str(held[0]) if held and width % 4 == 0 else "any"
+
+
+def _shape(width: int) -> RowShape:
+    """A warp a row while it holds it; else as few warps as hold it, a block of their own."""
+    team = padded_width(width) // (4 * _PARTS[-1])
+    if team <= WARP:
+        return RowShape(WARP, 256)
+    return RowShape(min(team, _WIDEST), min(team, _WIDEST))

@@ -1,0 +1,130 @@
+// Cross-entropy with z-loss over rows of logits, with its gradient (SPEC.md section 12).
+//
+//   logits   float [rows][vocab], overwritten with the gradient
+//   targets  u32 [rows], below vocab; a larger one sets TOKEN_RANGE in status
+//   loss     i64 [1], units 2^-32: the exact sum of the rows' losses is added
+//   scale    RN32(1 / n)
+//   held     elements of a row kept in shared memory between the passes (dynamic, held * 4 bytes); the rest is read again and
+//            its exp computed again, the same bits
+//
+// One block a row. The maximum is exact and both sums are of integers, so the launch shape changes no bit. A row whose maximum
+// is not finite has no loss: NOT_FINITE.
+//
+// Test: pytest tests/kernels/test_cross_entropy.py
+#include "elementary.cuh"
+#include "exact_sum.cuh"
+#include "quad.cuh"
+
+#define SOFTMAX_UNIT 1073741824.0f  // 2^30
+#define LOSS_UNIT 4294967296.0f     // 2^32
+
+template <class T, class Fold>
+__device__ __forceinline__ T fold_block(T value, T neutral, Fold fold) {
+    __shared__ T partial[32];
+    int lane = threadIdx.x & 31, warps = blockDim.x >> 5;
+#pragma unroll
+    for (int offset = 16; offset > 0; offset >>= 1) value = fold(value, __shfl_xor_sync(0xffffffffu, value, offset));
+    __syncthreads();  // partials of an earlier call have been read
+    if (lane == 0) partial[threadIdx.x >> 5] = value;
+    __syncthreads();
+    value = lane < warps ? partial[lane] : neutral;
+#pragma unroll
+    for (int offset = 16; offset > 0; offset >>= 1) value = fold(value, __shfl_xor_sync(0xffffffffu, value, offset));
+    return value;
+}
+
+// A thread's cells of N elements: body(at, v) for each; from shared memory below `held`, else from the row.
+template <int N, class Body>
+__device__ __forceinline__ void for_cells(const float* row, const float* kept, i64 vocab, i64 held, Body body) {
+#pragma unroll 4
+    for (i64 at = (i64)threadIdx.x * N; at < vocab; at += (i64)blockDim.x * N) {
+        const float* from = at < held ? kept + at : row + at;
+        float v[N];
+        if (N == 4) {
+            Quad q = load_quad(from);
+#pragma unroll
+            for (int c = 0; c < N; c++) v[c] = q.v[c & 3];
+        } else {
+            v[0] = *from;
+        }
+        body(at, v);
+    }
+}
+
+template <int N>
+__device__ __forceinline__ void store_cell(float* to, const float (&v)[N]) {
+    if (N == 4)
+        store_quad(to, Quad{{v[0], v[N > 1 ? 1 : 0], v[N > 2 ? 2 : 0], v[N > 3 ? 3 : 0]}});
+    else
+        *to = v[0];
+}
+
+template <int N>
+__device__ __forceinline__ float largest_of(const float* row, float* kept, i64 vocab, i64 held) {
+    float largest = -float_of(0x7f800000u);
+    for_cells<N>(row, kept, vocab, 0, [&](i64 at, float (&v)[N]) {
+        if (at < held) store_cell(kept + at, v);
+#pragma unroll
+        for (int c = 0; c < N; c++) largest = fmaxf(largest, v[c]);
+    });
+    return fold_block(largest, largest, [](float a, float b) { return fmaxf(a, b); });
+}
+
+// Z; false in *valid where an e is not a number from 0 to 1, which a NaN or an infinite maximum brings.
+template <int N>
+__device__ __forceinline__ float softmax_sum(const float* row, float* kept, i64 vocab, i64 held, float largest, bool* valid) {
+    i64 total = 0;
+    for_cells<N>(row, kept, vocab, held, [&](i64 at, float (&v)[N]) {
+#pragma unroll
+        for (int c = 0; c < N; c++) {
+            v[c] = exp_f32(v[c] - largest);
+            *valid = *valid && v[c] <= 1.0f;
+            total += __float2int_rn(v[c] * SOFTMAX_UNIT);
+        }
+        if (at < held) store_cell(kept + at, v);
+    });
+    total = fold_block(total, (i64)0, [](i64 a, i64 b) { return a + b; });
+    return __ll2float_rn(total) * 9.313225746154785e-10f;  // 2^-30
+}
+
+// `small` is 2^62 / rows or less.
+template <int N>
+__device__ __forceinline__ void rows_of(float* logits, const u32* targets, i64* loss_sum, u32* status, i64 rows, i64 vocab, i64 held,
+                                        i64 small, float z_loss, float scale) {
+    extern __shared__ float4 shared[];
+    float* kept = (float*)shared;
+    for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {
+        float* x = logits + row * vocab;
+        i64 target = targets[row];
+        bool known = target < vocab, valid = true;
+        float target_logit = x[known ? target : 0];
+        float largest = largest_of<N>(x, kept, vocab, held);
+        float total = softmax_sum<N>(x, kept, vocab, held, largest, &valid);
+        float log_total = log_f32(total);
+        float lse = largest + log_total;
+        float loss = (log_total + (largest - target_logit)) + z_loss * (lse * lse);
+        float slope = 1.0f + lse * (2.0f * z_loss);
+        float factor = ((1.0f / total) * slope) * scale;
+        if (!valid) atomicOr(status, NOT_FINITE);
+        if (!known) atomicOr(status, TOKEN_RANGE);
+        if (threadIdx.x == 0) atomic_add_term(loss_sum, fixed_term(loss * LOSS_UNIT, status), small, status);
+        for_cells<N>(x, kept, vocab, held, [&](i64 at, float (&v)[N]) {
+#pragma unroll
+            for (int c = 0; c < N; c++) {
+                float e = at < held ? v[c] : exp_f32(v[c] - largest);
+                float gradient = e * factor;
+                v[c] = at + c == target ? gradient - scale : gradient;
+            }
+            store_cell(x + at, v);
+        });
+    }
+}
+
+GLOBAL void __launch_bounds__(1024)
+    cross_entropy_1(float* logits, const u32* targets, i64* loss, u32* status, i64 rows, i64 vocab, i64 held, i64 small, float z_loss, float scale) {
+    rows_of<1>(logits, targets, loss, status, rows, vocab, held, small, z_loss, scale);
+}
+GLOBAL void __launch_bounds__(1024)
+    cross_entropy_4(float* logits, const u32* targets, i64* loss, u32* status, i64 rows, i64 vocab, i64 held, i64 small, float z_loss, float scale) {
+    rows_of<4>(logits, targets, loss, status, rows, vocab, held, small, z_loss, scale);
+}

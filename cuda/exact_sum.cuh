@@ -1,0 +1,46 @@
+// Terms of exact sums and sums that never wrap unseen (SPEC.md section 4).
+//
+// Every sum is of integers, so no order of threads, blocks or atomics can change it. How a range is watched at no cost: a term
+// below 2^62 / n in size, n the number of terms, is "small" and added blindly, for all small terms together stay below 2^62. A
+// larger one is added with both operands and the result checked against 2^62. So a sum of sizes below 2^62 always passes, and
+// one that could wrap (2^63) has met a check before.
+#pragma once
+#include "common.cuh"
+
+#define SUM_LIMIT (1ll << 62)
+#define SUM_LIMIT_F32 4611686018427387904.0f
+
+__device__ __forceinline__ bool in_sum_range(i64 s) { return s < SUM_LIMIT && s > -SUM_LIMIT; }
+
+// rint(scaled) for scaled = x * 2^u, a product that is exact; 0 and NOT_FINITE where it is not below 2^62 in size.
+__device__ __forceinline__ i64 fixed_term(float scaled, u32* status) {
+    if (fabsf(scaled) < SUM_LIMIT_F32) return __float2ll_rn(scaled);
+    atomicOr(status, NOT_FINITE);
+    return 0;
+}
+
+// a + b; SUM_RANGE where an operand or the sum is not below 2^62 in size.
+__device__ __forceinline__ i64 add_checked(i64 a, i64 b, u32* status) {
+    i64 sum = (i64)((u64)a + (u64)b);
+    if (!in_sum_range(a) || !in_sum_range(b) || !in_sum_range(sum)) atomicOr(status, SUM_RANGE);
+    return sum;
+}
+
+// sum + rint(scaled); `small` is 2^62 / n or less.
+__device__ __forceinline__ i64 add_term(i64 sum, float scaled, float small, u32* status) {
+    if (fabsf(scaled) < small) return sum + __float2ll_rn(scaled);
+    return add_checked(sum, fixed_term(scaled, status), status);
+}
+
+// *at += term, with the sum checked.
+__device__ __forceinline__ void atomic_add_checked(i64* at, i64 term, u32* status) {
+    add_checked((i64)atomicAdd((u64*)at, (u64)term), term, status);
+}
+
+// The same; a term below `small` in size goes without waiting for the old value.
+__device__ __forceinline__ void atomic_add_term(i64* at, i64 term, i64 small, u32* status) {
+    if (term < small && term > -small)
+        atomicAdd((u64*)at, (u64)term);
+    else
+        atomic_add_checked(at, term, status);
+}
