@@ -1,0 +1,190 @@
+// BLAKE3 (plain mode) of many buffers of device memory at once. Specification: the BLAKE3 paper, sections 2.1 to 2.5.
+//
+// A buffer is cut into chunks of 1024 bytes, and its tree joins neighbours level by level; a last node without a neighbour rises
+// as it is. `chunks` hashes one chunk a thread and joins the 128 of a block to one node; `parents` joins up to 512 nodes of one
+// buffer to one, and is launched until every buffer is down to one. Whoever holds the last node of a buffer sets the flag ROOT
+// and writes the digest. A launch cuts buffers at fixed places, so its shape cannot change the result.
+//
+// Buffers are found by bisection: `first` (n+1) holds the number of the first block of each buffer, and then the number of
+// blocks of the launch. A buffer that is finished has no block.
+// Tests: tests/kernels/test_blake3.py.
+#include "common.cuh"
+
+#define CHUNK_BYTES 1024
+#define BLOCK_BYTES 64
+#define CHUNKS 128   // a block of `chunks`
+#define PARENTS 256  // threads of a block of `parents`; twice as many nodes go in
+
+#define CHUNK_START 1u
+#define CHUNK_END 2u
+#define PARENT 4u
+#define ROOT 8u
+
+__device__ __forceinline__ u32 rotated(u32 x, u32 n) { return __funnelshift_r(x, x, n); }
+
+__device__ __forceinline__ void mix(u32& a, u32& b, u32& c, u32& d, u32 x, u32 y) {
+    a = a + b + x;
+    d = rotated(d ^ a, 16);
+    c = c + d;
+    b = rotated(b ^ c, 12);
+    a = a + b + y;
+    d = rotated(d ^ a, 8);
+    c = c + d;
+    b = rotated(b ^ c, 7);
+}
+
+__device__ __forceinline__ void first_value(u32* cv) {
+    const u32 iv[8] = {0x6a09e667u, 0xbb67ae85u, 0x3c6ef372u, 0xa54ff53au, 0x510e527fu, 0x9b05688cu, 0x1f83d9abu, 0x5be0cd19u};
+#pragma unroll
+    for (i32 i = 0; i < 8; i++) cv[i] = iv[i];
+}
+
+// cv (8) <- the compression of m (16) under cv. m is permuted on the way, at compile time: all indices are constants.
+__device__ __forceinline__ void compress(u32* cv, u32* m, u64 counter, u32 bytes, u32 flags) {
+    u32 v[16];
+    first_value(v + 8);
+#pragma unroll
+    for (i32 i = 0; i < 8; i++) v[i] = cv[i];
+    v[12] = (u32)counter;
+    v[13] = (u32)(counter >> 32);
+    v[14] = bytes;
+    v[15] = flags;
+#pragma unroll
+    for (i32 round = 0; round < 7; round++) {
+        mix(v[0], v[4], v[8], v[12], m[0], m[1]);
+        mix(v[1], v[5], v[9], v[13], m[2], m[3]);
+        mix(v[2], v[6], v[10], v[14], m[4], m[5]);
+        mix(v[3], v[7], v[11], v[15], m[6], m[7]);
+        mix(v[0], v[5], v[10], v[15], m[8], m[9]);
+        mix(v[1], v[6], v[11], v[12], m[10], m[11]);
+        mix(v[2], v[7], v[8], v[13], m[12], m[13]);
+        mix(v[3], v[4], v[9], v[14], m[14], m[15]);
+        const i32 from[16] = {2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8};
+        u32 next[16];
+#pragma unroll
+        for (i32 i = 0; i < 16; i++) next[i] = m[from[i]];
+#pragma unroll
+        for (i32 i = 0; i < 16; i++) m[i] = next[i];
+    }
+#pragma unroll
+    for (i32 i = 0; i < 8; i++) cv[i] = v[i] ^ v[i + 8];
+}
+
+// Up to four bytes as a little-endian word; nothing beyond `bytes` is read.
+__device__ __forceinline__ u32 partial_word(const u8* p, i32 bytes) {
+    u32 word = 0;
+#pragma unroll
+    for (i32 i = 0; i < 4; i++)
+        if (i < bytes) word |= (u32)__ldg(p + i) << 8 * i;
+    return word;
+}
+
+// m (16) <- 64 bytes at p, or `bytes` of them and zeros.
+__device__ __forceinline__ void load_block(u32* m, const u8* p, i32 bytes) {
+    if (bytes == BLOCK_BYTES && (u64)p % 16 == 0) {
+#pragma unroll
+        for (i32 i = 0; i < 4; i++) {
+            uint4 words = __ldg((const uint4*)p + i);
+            m[4 * i] = words.x;
+            m[4 * i + 1] = words.y;
+            m[4 * i + 2] = words.z;
+            m[4 * i + 3] = words.w;
+        }
+    } else {
+#pragma unroll
+        for (i32 i = 0; i < 16; i++) m[i] = partial_word(p + 4 * i, bytes - 4 * i);
+    }
+}
+
+// The buffer whose blocks this one is among: the last i with first[i] <= block.
+__device__ __forceinline__ i64 buffer_of(const u64* first, i64 n, u64 block) {
+    i64 low = 0, high = n;
+    while (high - low > 1) {
+        i64 middle = (low + high) / 2;
+        if (first[middle] <= block) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+// Joins nodes[.][0..count) to nodes[.][0]; count <= 2 * blockDim.x. With is_last the final joint is the root of the buffer.
+// Node j's word w lies at nodes[w * stride + j], so that neighbouring threads use neighbouring banks.
+__device__ __forceinline__ void join(u32* nodes, u32 stride, u32 count, bool is_last) {
+    while (count > 1) {
+        u32 pairs = count / 2, next = count - pairs, t = threadIdx.x;
+        u32 m[16], cv[8];
+        if (t < pairs) {
+#pragma unroll
+            for (i32 w = 0; w < 8; w++) {
+                m[w] = nodes[w * stride + 2 * t];
+                m[8 + w] = nodes[w * stride + 2 * t + 1];
+            }
+            first_value(cv);
+            compress(cv, m, 0, BLOCK_BYTES, PARENT | (is_last && next == 1 ? ROOT : 0));
+        } else if (t < next) {
+#pragma unroll
+            for (i32 w = 0; w < 8; w++) cv[w] = nodes[w * stride + 2 * t];
+        }
+        __syncthreads();
+        if (t < next) {
+#pragma unroll
+            for (i32 w = 0; w < 8; w++) nodes[w * stride + t] = cv[w];
+        }
+        __syncthreads();
+        count = next;
+    }
+}
+
+// pointers, lengths (n): address and bytes of each buffer. first (n+1). out (blocks, 8): a node a block; or, for a buffer of one
+// block, digests (n, 8).
+GLOBAL void __launch_bounds__(CHUNKS) chunks(const u64* __restrict__ pointers, const u64* __restrict__ lengths,
+                                             const u64* __restrict__ first, i64 n, u32* __restrict__ out,
+                                             u32* __restrict__ digests) {
+    __shared__ u32 nodes[8 * CHUNKS];
+    u32 t = threadIdx.x;
+    i64 buffer = buffer_of(first, n, blockIdx.x);
+    u64 length = lengths[buffer], begin = (blockIdx.x - first[buffer]) * CHUNKS;  // in chunks
+    u64 total = length ? (length - 1) / CHUNK_BYTES + 1 : 1;
+    u32 count = (u32)(total - begin < CHUNKS ? total - begin : CHUNKS);
+    bool is_last = total <= CHUNKS;
+    if (t < count) {
+        u64 chunk = begin + t, left = length - chunk * CHUNK_BYTES;
+        const u8* p = (const u8*)pointers[buffer] + chunk * CHUNK_BYTES;
+        i32 bytes = left < CHUNK_BYTES ? (i32)left : CHUNK_BYTES;
+        u32 cv[8], flags = CHUNK_START;
+        first_value(cv);
+#pragma unroll 1
+        do {
+            i32 some = bytes < BLOCK_BYTES ? bytes : BLOCK_BYTES;
+            if (bytes <= BLOCK_BYTES) flags |= CHUNK_END | (total == 1 ? ROOT : 0);
+            u32 m[16];
+            load_block(m, p, some);
+            compress(cv, m, chunk, (u32)some, flags);
+            p += BLOCK_BYTES;
+            bytes -= BLOCK_BYTES;
+            flags = 0;
+        } while (bytes > 0);
+#pragma unroll
+        for (i32 w = 0; w < 8; w++) nodes[w * CHUNKS + t] = cv[w];
+    }
+    __syncthreads();
+    join(nodes, CHUNKS, count, is_last);
+    if (t < 8) (is_last ? digests + 8 * buffer : out + 8 * (i64)blockIdx.x)[t] = nodes[t * CHUNKS];
+}
+
+// nodes (.., 8) of the launch before and its first_in (n+1); first (n+1) of this one; out and digests as above.
+GLOBAL void __launch_bounds__(PARENTS) parents(const u32* __restrict__ in, const u64* __restrict__ first_in,
+                                               const u64* __restrict__ first, i64 n, u32* __restrict__ out,
+                                               u32* __restrict__ digests) {
+    __shared__ u32 nodes[8 * 2 * PARENTS];
+    i64 buffer = buffer_of(first, n, blockIdx.x);
+    u64 total = first_in[buffer + 1] - first_in[buffer], begin = (blockIdx.x - first[buffer]) * (2 * PARENTS);
+    u32 count = (u32)(total - begin < 2 * PARENTS ? total - begin : 2 * PARENTS);
+    bool is_last = total <= 2 * PARENTS;
+    const u32* p = in + 8 * (first_in[buffer] + begin);
+    for (u32 i = threadIdx.x; i < 8 * count; i += PARENTS) nodes[i % 8 * (2 * PARENTS) + i / 8] = p[i];
+    __syncthreads();
+    join(nodes, 2 * PARENTS, count, is_last);
+    u32 t = threadIdx.x;
+    if (t < 8) (is_last ? digests + 8 * buffer : out + 8 * (i64)blockIdx.x)[t] = nodes[t * 2 * PARENTS];
+}

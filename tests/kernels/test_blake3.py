@@ -1,0 +1,146 @@
+"""BLAKE3 on the device against the `blake3` package, at every length where its tree or its blocks change shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from blake3 import blake3
+
+from auditkit.kernels.blake3 import _levels, digest_words, digests
+from tests.kernels.emulator import EmulatedDevice
+from tests.kernels.on_devices import EMULATOR_MARKS
+
+# The lengths of the official test vectors (BLAKE3-team/BLAKE3, test_vectors/test_vectors.json), whose input repeats 0..250.
+OFFICIAL = [0, 1, 2, 3, 4, 5, 6, 7, 8, 63, 64, 65, 127, 128, 129, 1023, 1024, 1025, 2048, 2049, 3072, 3073, 4096, 4097]
+OFFICIAL += [5120, 5121, 6144, 6145, 7168, 7169, 8192, 8193, 16384, 31744, 102400]
+# The hash of some of them as that file has it (the first 32 bytes), so that the package is not the only witness.
+KNOWN = {
+    0: "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262",
+    1: "2d3adedff11b61f14c886e35afa036736dcd87a74d27b5c1510225d0f592e213",
+    1024: "42214739f095a406f3fc83deb889744ac00df831c10daa55189b5d121c855af7",
+    1025: "d00278ae47eb27b34faecf67b4fe263f82d5412916c1ffd97c8cb7fb814b8444",
+    102400: "bc3e3d41a1146b069abffad3c0d44860cf664390afce4d9661f7902e7943e085",
+}
+BLOCK = 128 * 1024  # bytes that one block of the first launch joins
+LEVEL = 512 * BLOCK  # bytes that two launches join
+
+
+def cycle(length: int) -> npt.NDArray[np.uint8]:
+    return (np.arange(length) % 251).astype(np.uint8)
+
+
+def package(x: npt.NDArray[Any]) -> str:
+    return blake3(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data).hexdigest()
+
+
+def test_official_lengths_in_one_batch(device: Any) -> None:
+    inputs = [cycle(length) for length in OFFICIAL]
+    got = digests(device, [device.upload(x) for x in inputs])
+    assert got == [package(x) for x in inputs]
+    assert {length: got[OFFICIAL.index(length)] for length in KNOWN} == KNOWN
+
+
+def test_each_official_length_alone(device: Any) -> None:
+    for length in OFFICIAL:
+        assert digests(device, [device.upload(cycle(length))]) == [package(cycle(length))], length
+
+
+@pytest.mark.parametrize(
+    "length", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 1, 5 * BLOCK - 64, 1_000_003, 3 * 1024 * 1024 + 65]
+)
+def test_lengths_of_several_blocks(device: Any, length: int) -> None:
+    x = np.random.default_rng(length).integers(0, 256, length).astype(np.uint8)
+    assert digests(device, [device.upload(x)]) == [package(x)]
+
+
+def test_a_step_of_tensors_in_one_batch(device: Any) -> None:
+    rng = np.random.default_rng(5)
+    shapes = [(64,), (0,), (1,), (3, 5), (257, 64), (64, 257), (1000, 33), (2, 3, 4, 5), (128, 256), (129, 256), (7,)]
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes * 6]
+    arrays += [np.array(7, np.int64), np.arange(300_000, dtype=np.uint16)]
+    held = [device.upload(x) for x in arrays]
+    before = len(getattr(device, "launches", []))
+    assert digests(device, held) == [package(x) for x in arrays]
+    if isinstance(device, EmulatedDevice):
+        assert device.launches[before:] == [("blake3", "chunks"), ("blake3", "parents")]
+
+
+def test_no_arrays_no_digests(device: Any) -> None:
+    assert digests(device, []) == []
+
+
+@pytest.mark.parametrize("offset", [1, 2, 3, 4, 8, 12, 15, 16])
+def test_views_at_any_address(device: Any, offset: int) -> None:
+    x = cycle(5000)
+    held = device.upload(x)
+    assert digests(device, [held[offset:], held[offset : offset + 100]]) == [
+        package(x[offset:]),
+        package(x[offset : offset + 100]),
+    ]
+
+
+def test_bits_that_look_alike_to_a_comparison_differ(device: Any) -> None:
+    values = [np.array([0.0], np.float32), np.array([-0.0], np.float32)]
+    values += [np.array([bits], np.uint32).view(np.float32) for bits in (0x7FC00000, 0xFFC00000)]
+    got = digests(device, [device.upload(x) for x in values])
+    assert got == [package(x) for x in values] and len(set(got)) == 4
+
+
+def test_one_bit_anywhere_changes_the_digest(device: Any) -> None:
+    x = cycle(3 * BLOCK + 700)
+    want = digests(device, [device.upload(x)])
+    for at in (0, 63, 64, 1023, 1024, BLOCK - 1, BLOCK, 2 * BLOCK + 5, len(x) - 1):
+        y = x.copy()
+        y[at] ^= 0x80
+        assert digests(device, [device.upload(y)]) != want
+    assert digests(device, [device.upload(np.append(x, np.uint8(0)))]) != want
+
+
+def test_digests_can_stay_on_the_device(device: Any) -> None:
+    inputs = [cycle(10), cycle(BLOCK + 10)]
+    words = device.download(digest_words(device, [device.upload(x) for x in inputs]))
+    assert words.dtype == np.uint32 and words.shape == (2, 8)
+    assert [row.tobytes().hex() for row in words.astype("<u4")] == [package(x) for x in inputs]
+
+
+def test_strided_views_are_refused(device: Any) -> None:
+    x = device.upload(cycle(100).reshape(10, 10))
+    with pytest.raises(ValueError, match="C-contiguous"):
+        digests(device, [x[:, 1:]])
+
+
+@pytest.mark.parametrize("poison", [0xA5, 0x3C])
+@pytest.mark.parametrize("seed", [0, 1, 2, 3])
+@pytest.mark.parametrize("architecture", ["75", "90"])
+class TestOnTheEmulator:
+    pytestmark = EMULATOR_MARKS
+
+    def test_no_order_and_no_old_byte_matters(self, architecture: str, seed: int, poison: int) -> None:
+        emulated = EmulatedDevice(architecture=architecture, seed=seed, poison=poison)
+        inputs = [cycle(length) for length in (0, 65, 1025, 5121, BLOCK + 1, 3 * BLOCK - 1)]
+        assert digests(emulated, [emulated.upload(x) for x in inputs]) == [package(x) for x in inputs]
+
+
+@pytest.mark.parametrize(
+    ("length", "blocks"),
+    [
+        (0, [1]),
+        (BLOCK, [1]),
+        (BLOCK + 1, [2, 1]),
+        (LEVEL, [512, 1]),
+        (LEVEL + 1, [513, 2, 1]),
+        (512 * LEVEL, [512 * 512, 512, 1]),
+        (512 * LEVEL + 1, [512 * 512 + 1, 513, 2, 1]),
+        (5 << 40, [5 << 23, 5 << 14, 5 << 5, 1]),
+    ],
+)
+def test_launches_of_a_length(length: int, blocks: list[int]) -> None:
+    assert [int(first[-1]) for first in _levels(np.array([length], np.uint64))] == blocks
+
+
+def test_finished_buffers_take_no_part_in_later_launches() -> None:
+    levels = _levels(np.array([5, LEVEL + 1, 0, BLOCK + 1], np.uint64))
+    assert [list(map(int, first)) for first in levels] == [[0, 1, 514, 515, 517], [0, 0, 2, 2, 3], [0, 0, 1, 1, 1]]
