@@ -21,7 +21,7 @@ Run = Annotated[
 ]
 Artifacts = Annotated[
     str | None,
-    typer.Option("--artifacts", metavar="URL", help="Take the artifacts from here instead of the manifest's mirrors."),
+    typer.Option("--artifacts", metavar="URL", help="Try this folder or URL first for every file but run.json."),
 ]
 Device = Annotated[
     str, typer.Option("--device", metavar="auto|cpu", help="Where to replay; auto takes the best that is supported.")

@@ -75,9 +75,9 @@ class LineProgress:
         self._tell(console.printable(text))
 
     def _line(self, seconds: float) -> str:
-        done, total = quantity(self._done, self._unit), quantity(self._total, self._unit)
+        done = share(self._done, self._total, self._unit)
         left = (self._total - self._done) * seconds / self._done if self._done else 0.0
-        return f"{console.printable(self._label)}: {done} of {total}, {duration(max(left, 0.0))} left"
+        return f"{console.printable(self._label)}: {done}, {duration(max(left, 0.0))} left"
 
 
 class _LiveBoard:
@@ -135,14 +135,12 @@ class _LiveProgress:
         self._task = None
 
     def _amount(self) -> str:
-        return f"{quantity(self._done, self._unit)} of {quantity(self._total, self._unit)}"
+        return share(self._done, self._total, self._unit)
 
 
-def quantity(amount: int, unit: str) -> str:
-    """An amount for people: bytes in decimal units, anything else counted."""
-    if unit != "bytes":
-        return f"{amount} {unit}"
-    return size(amount)
+def share(done: int, total: int, unit: str) -> str:
+    """How much of a whole is done, for people: bytes in decimal units, anything else counted."""
+    return f"{size(done)} of {size(total)}" if unit == "bytes" else f"{done} of {total} {unit}"
 
 
 def size(amount: int) -> str:

@@ -62,7 +62,8 @@ def _lines(report: Report) -> Iterator[str]:
 def _machine(report: Report) -> str:
     m = report.machine
     threads = "1 thread" if m["threads"] == "1" else f"{m['threads']} threads"
-    return f"{m['backend']}, {threads}, numpy {m['numpy']}, {m['system']} {m['processor']}; self-test {m['self_test']}"
+    device = f"{m['device']} ({m['device_choice']})"
+    return f"{device}, {threads}, numpy {m['numpy']}, {m['system']} {m['processor']}; self-test {m['self_test']}"
 
 
 def _check(check: Check) -> str:

@@ -22,11 +22,12 @@ MAX_THREADS = 1024
 
 @dataclass(frozen=True)
 class Backend:
-    """Ops and threads; `device` names both where a user reads it."""
+    """Ops and threads; `device` is the ops' name for users, `chosen` says who chose it."""
 
     ops: Ops
     threads: int
     device: str
+    chosen: str = "asked for"
 
     def self_test(self) -> None:
         """Run the arithmetic's self-test in every worker at the same time. MachineFault: one of them failed.
@@ -72,4 +73,4 @@ def choose(device: str = "auto", threads: int | None = None) -> Backend:
         threads = min(machine.processors(), MAX_THREADS)
     if not 1 <= threads <= MAX_THREADS:
         raise UsageError(f"threads {threads} is outside 1..{MAX_THREADS}")
-    return Backend(reference, threads, "cpu")
+    return Backend(reference, threads, "cpu", "chosen by auto" if device == "auto" else "asked for")

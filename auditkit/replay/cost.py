@@ -35,6 +35,11 @@ class Speed:
         return self.gradients + self.update + self.digest
 
 
+def parameter_bytes(recipe: Recipe) -> int:
+    """Bytes that a replay holds for the parameters alone, whatever its micro-batches are (see `memory_bytes`)."""
+    return 52 * parameter_count(recipe.model)
+
+
 def memory_bytes(recipe: Recipe, threads: int) -> int:
     """Peak bytes of a replay, roughly: what is held at the same time, by the size of its arrays.
 
@@ -49,7 +54,7 @@ def memory_bytes(recipe: Recipe, threads: int) -> int:
     span = min(model.sliding_window or model.context_length, model.context_length)
     layer = 12 * model.num_heads * span + 4 * (8 * model.hidden_size + 5 * model.ffn_size)
     token = 40 * model.vocab_size + model.num_layers * layer
-    return BASE_BYTES + parameter_count(model) * (52 + 16 * workers) + workers * tokens * token
+    return BASE_BYTES + parameter_bytes(recipe) + parameter_count(model) * 16 * workers + workers * tokens * token
 
 
 def calibrate(recipe: Recipe, backend: Backend, *, clock: Clock = time.perf_counter) -> Speed:

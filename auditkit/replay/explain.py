@@ -73,10 +73,9 @@ def _shifted(run: Run, backend: Backend, state: State) -> str:
         if not 0 <= step < run.size:
             continue
         try:
-            tokens = run.tokens(step)
+            other = replay(backend, replace(state, step=step), run.tokens(step), run.recipe)
         except AuditkitError:
             continue
-        other = replay(backend, replace(state, step=step), tokens, run.recipe)
         if isinstance(other, Computed) and relabelled(other.document, state.step + 1, run) == run.state_before(
             state.step + 1
         ):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from auditkit.errors import AuditkitError, BadArtifact, MachineFault
+from auditkit.errors import AuditkitError, BadArtifact
 from auditkit.formats.bits import f32_from_bits
 from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
@@ -15,6 +15,7 @@ from auditkit.formats.stream import batch_digest
 from auditkit.model.state import State
 from auditkit.numerics.arrays import IntArray
 from auditkit.replay.backend import Backend
+from auditkit.replay.compare import TensorDifference
 from auditkit.replay.confirm import confirm
 from auditkit.replay.explain import hint, tensor_difference
 from auditkit.replay.outcome import Computed, Stopped, differences, replay
@@ -51,21 +52,32 @@ class _Step:
         self.failed(number, error.message)
         return self.report(error.verdict, message=error.message, hint=error.hint)
 
-    def report(self, verdict: Verdict, **more: object) -> StepReport:
+    def report(
+        self,
+        verdict: Verdict,
+        message: str = "",
+        hint: str = "",
+        differences: tuple[FieldDifference, ...] = (),
+        tensor: TensorDifference | None = None,
+    ) -> StepReport:
+        """The report of what has been found; checks that were not reached are marked so."""
         done = {check.number for check in self.checks}
         skipped = [Check(n, Status.SKIPPED) for n in range(4, 9) if n not in done]
         checks = tuple(sorted([*self.checks, *skipped], key=lambda check: check.number))
-        made = StepReport(
-            self.number,
-            verdict,
-            self.start,
-            checks,
+        return StepReport(
+            step=self.number,
+            verdict=verdict,
+            start=self.start,
+            checks=checks,
             published=self.record.state_after,
             computed=self.computed,
             record=self.record.digest(),
+            message=message,
+            hint=hint,
+            differences=differences,
+            tensor=tensor,
             on_the_way=not self.wanted,
         )
-        return replace(made, **more)  # type: ignore[arg-type]
 
 
 class Replayer:
@@ -124,13 +136,16 @@ class Replayer:
             return step.refused(5, error), None
 
         # 6 replay
-        outcome = replay(self._backend, state, tokens, self._run.recipe, lambda _done: self._progress.advance(1))
+        try:
+            outcome = self._replay(state, tokens)
+        except AuditkitError as error:
+            return step.refused(6, error), None
         leaves, leaves_error = self._leaves(step)
         found = () if isinstance(outcome, Stopped) else differences(step.record, leaves, outcome)
         if isinstance(outcome, Stopped) or found:
             try:
                 confirm(self._backend, self._run.recipe, step.record.state_before, state, tokens, outcome)
-            except MachineFault as error:
+            except AuditkitError as error:
                 return step.refused(6, error), None
         if isinstance(outcome, Stopped):
             step.failed(6, outcome.error.message)
@@ -151,6 +166,9 @@ class Replayer:
             if problem is not None:
                 return step.report(problem.verdict, message=problem.message, hint=problem.hint), outcome.state
         return step.report(Verdict.MATCH), outcome.state
+
+    def _replay(self, state: State, tokens: IntArray) -> Computed | Stopped:
+        return replay(self._backend, state, tokens, self._run.recipe, lambda _done: self._progress.advance(1))
 
     def _batch(self, step: _Step) -> IntArray:
         """The step's tokens, if their digest is the record's. BadArtifact: it is another."""

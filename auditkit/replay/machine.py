@@ -39,12 +39,10 @@ def free_disk(path: Path) -> int | None:
     return None
 
 
-def describe(*, backend: str, threads: int) -> dict[str, str]:
+def describe() -> dict[str, str]:
     """What a report says about where it was made."""
     return {
         "auditkit": version(),
-        "backend": backend,
-        "threads": str(threads),
         "numpy": np.__version__,
         "python": platform.python_version(),
         "system": platform.system(),

@@ -20,7 +20,7 @@ from auditkit.formats.tensors import tensor_digest
 from auditkit.model.state import State, expected_tensors
 from auditkit.replay.compare import TensorDifference, compare_tensors
 from auditkit.replay.run import Run
-from auditkit.store import Folder, Source, Store
+from auditkit.store import Folder, Progress, Silent, Source, Store
 from auditkit.store.files import read_range, regular_size
 from auditkit.store.unpack import Key, check_tensors, fetch_tensor, load_tensors
 
@@ -33,10 +33,11 @@ class StoredState:
     folder: str
     document: StateDocument
     index: StateIndex
+    progress: Progress
 
     def load(self, recipe: Recipe) -> State:
         """The whole state, every tensor checked; its arrays in the order of the recipe."""
-        tensors = load_tensors(self._shards(), self.document, self.index)
+        tensors = load_tensors(self._shards(), self.document, self.index, progress=self.progress)
         names = [name for name, role in expected_tensors(recipe) if role == "param"]
         params, adam_m, adam_v = (
             {name: np.asarray(tensors[role, name], dtype=np.float32) for name in names}
@@ -46,7 +47,7 @@ class StoredState:
 
     def verify(self) -> None:
         """Check every tensor's bytes against the document; nothing is kept."""
-        check_tensors(self._shards(), self.document, self.index)
+        check_tensors(self._shards(), self.document, self.index, progress=self.progress)
 
     def tensor(self, key: Key) -> NDArray[Any]:
         """One tensor, checked, by one byte range where its shard is not here."""
@@ -81,7 +82,7 @@ def open_state(run: Run, step: int) -> StoredState:
     if document.root() != published.root:
         raise BadArtifact(f"{path} has root {document.root()}, the manifest says {published.root}")
     _check_document(run, step, path, document)
-    return StoredState(run.store, published.path, document, state_index(run, step))
+    return StoredState(run.store, published.path, document, state_index(run, step), run.progress)
 
 
 def state_index(run: Run, step: int) -> StateIndex:
@@ -94,7 +95,7 @@ def open_folder(folder: Path) -> StoredState:
     document = StateDocument.parse(_small(folder / STATE_DOCUMENT, LIMITS.state_document_bytes))
     index = StateIndex.parse(_small(folder / STATE_INDEX, LIMITS.state_index_bytes))
     home = Folder(folder)
-    return StoredState(Store(Source(str(folder), home, (home,))), "", document, index)
+    return StoredState(Store(Source(str(folder), home, (home,))), "", document, index, Silent())
 
 
 def _check_document(run: Run, step: int, path: str, document: StateDocument) -> None:

@@ -44,21 +44,17 @@ def open_run(
     Raises UsageError, Unavailable, BadArtifact. Close it, or use it as a context.
     """
     source = locate(run if run is not None else default_run(), artifacts)
-    store = Store(
-        source,
-        cache_dir=cache_dir,
-        offline=offline,
-        progress=progress or Silent(),
-        clock=clock or SystemClock(),
-    )
-    return Run(store, store.manifest())
+    told = progress or Silent()
+    store = Store(source, cache_dir=cache_dir, offline=offline, progress=told, clock=clock or SystemClock())
+    return Run(store, store.manifest(), told)
 
 
 class Run:
     """One run. Attributes are read lazily; each may raise Unavailable or BadArtifact naming the file at fault."""
 
-    def __init__(self, store: Store, manifest: bytes) -> None:
+    def __init__(self, store: Store, manifest: bytes, progress: Progress) -> None:
         self.store = store
+        self.progress = progress  # of downloads and unpacking
         self.manifest = RunManifest.parse(manifest)
         self.manifest_digest = self.manifest.digest()
         self.run_id = self.manifest.run_id()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from auditkit.errors import AuditkitError, BadArtifact, UsageError
+from auditkit.errors import AuditkitError, BadArtifact, Unsupported, UsageError
+from auditkit.formats.recipe import Recipe
 from auditkit.replay import machine
 from auditkit.replay.backend import Backend, choose
+from auditkit.replay.cost import parameter_bytes
 from auditkit.replay.interval import Replayer
 from auditkit.replay.plan import Interval, intervals
 from auditkit.replay.report import Check, Report, Status, StepReport, overall
@@ -110,8 +112,9 @@ class _Draft:
     def _machine(self) -> dict[str, str]:
         if self.backend is None:
             return {}
-        said = machine.describe(backend=self.backend.device, threads=self.backend.threads)
-        return {**said, "self_test": self.self_test}
+        backend = self.backend
+        used = {"device": backend.device, "device_choice": backend.chosen, "threads": str(backend.threads)}
+        return {**machine.describe(), **used, "self_test": self.self_test}
 
 
 def _verify(draft: _Draft, run: Run, backend: Backend, progress: Progress) -> Report:
@@ -123,6 +126,10 @@ def _verify(draft: _Draft, run: Run, backend: Backend, progress: Progress) -> Re
             draft.checks.append(Check(number, Status.OK, check(run)))
         except AuditkitError as error:
             return draft.failed(error, number)
+    try:
+        check_memory(run.recipe)
+    except AuditkitError as error:
+        return draft.failed(error)
     # 4 to 8, step by step
     _replay_all(draft, Replayer(run, backend, progress), intervals(draft.wanted, run.published), run, progress)
     verdict = overall(draft.steps, draft.wanted)
@@ -151,6 +158,19 @@ def check_log(run: Run) -> str:
             hint="records were changed or swapped, or the recipe or data of the manifest are not those of the records",
         )
     return f"root {run.log_root} over all {run.size} records"
+
+
+def check_memory(recipe: Recipe) -> None:
+    """Refuse a model whose states and gradients alone are larger than the memory: it would be killed, not answered.
+
+    Unsupported: two states, fixed-point weights and gradient sums need more bytes than the machine has.
+    """
+    total, least = machine.total_memory(), parameter_bytes(recipe)
+    if total is not None and least > total:
+        raise Unsupported(
+            f"a replay of this model needs more than {least:,} bytes of memory, this machine has {total:,}",
+            hint="a machine with more memory can do it; the bits are the same everywhere",
+        )
 
 
 def _same_root(run: Run, root: str) -> str:

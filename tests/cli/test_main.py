@@ -45,14 +45,14 @@ def test_stdout_is_one_json_object_without_escapes(cli: Cli, honest: Path, extra
     assert "\x1b" not in done.stdout + done.stderr
 
 
-def test_json_of_every_failure_is_one_object(cli: Cli, honest: Path, tmp_path: Path) -> None:
+def test_json_of_every_failure_is_one_object(main: Cli, honest: Path) -> None:
     for arguments, verdict in (
         (["verify", "--run", honest, "--step", 99], "USAGE"),
         (["verify", "--run", "http://127.0.0.1:9/x", "--step", 0, "--offline"], "UNAVAILABLE"),
         (["verify", "--run", honest, "--step", 0, "--device", "cuda"], "UNSUPPORTED"),
         (["diff", "a", "b"], "USAGE"),
     ):
-        done = cli(*arguments, "--json")
+        done = main(*arguments, "--json")
         found = json.loads(done.stdout)
         assert (found["verdict"], found["code"]) == (verdict, Verdict[verdict].code)
         assert done.code == Verdict[verdict].code
@@ -204,13 +204,15 @@ def test_exit_code_1_is_never_used() -> None:
 
 
 def test_help_takes_less_than_0_3_seconds(cli: Cli) -> None:
-    """The quickest of several, since other processes may take the machine."""
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
+    """Of a processor, where the system counts it for children: other processes may take the machine meanwhile."""
+    seconds = []
+    for _ in range(3):
+        before, began = os.times(), time.perf_counter()
         assert cli("--help").code == 0
-        times.append(time.perf_counter() - began)
-    assert min(times) < 0.3
+        after, wall = os.times(), time.perf_counter() - began
+        used = after.children_user + after.children_system - before.children_user - before.children_system
+        seconds.append(used or wall)
+    assert min(seconds) < 0.3
 
 
 def test_help_loads_neither_numpy_nor_httpx_nor_rich(tmp_path: Path) -> None:
