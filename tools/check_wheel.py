@@ -24,6 +24,7 @@ NEEDED = (
     "auditkit/__init__.py",
     "auditkit/py.typed",
     "auditkit/numerics/SPEC.md",
+    "auditkit/numerics/known_answers.json",
     "auditkit/kernels/cuda_source/common.cuh",
 )
 NEVER = ("torch", "cupy", "nvidia", "cuda", "triton", "tokenizers", "matplotlib")
