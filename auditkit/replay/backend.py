@@ -30,11 +30,12 @@ class Backend:
     chosen: str = "asked for"
 
     def self_test(self) -> None:
-        """Run the arithmetic's self-test in every worker at the same time. MachineFault: one of them failed.
+        """Run the arithmetic's self-test here and in every worker at the same time. MachineFault: one of them failed.
 
-        Rounding mode and flush-to-zero are settings of a thread, which takes them from the thread that starts it, so
-        the workers here are started as those of the step are.
+        Rounding mode and flush-to-zero are settings of a thread. Most systems hand them down to the threads that it
+        starts, Windows does not: so the thread that calls, which computes too, and workers like those of the step.
         """
+        self_test.run(self.ops)
         barrier = threading.Barrier(self.threads)
 
         def one(_worker: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from auditkit.numerics import reference
 from auditkit.replay.backend import Backend
 from auditkit.replay.report import CHECKS, Status
 from auditkit.verdict import Verdict
+from tests.ops import float_env
 from tests.replay.flaky import FaultyBackend, FlakyBackend, FlippedOps, NoSelfTest
 from tests.replay.make_run import Parts, flip_state, publish
 
@@ -144,6 +146,29 @@ def test_a_start_state_that_changes_in_memory_is_a_machine_fault(honest: Path) -
     report = auditkit.verify(str(honest), step=4, backend=Rotting(reference, 1, "rotting"))
     assert report.verdict is Verdict.MACHINE_FAULT
     assert "the start state changed in memory" in report.steps[0].message
+
+
+def test_flush_to_zero_and_rounding_modes_give_no_verdict(honest: Path) -> None:
+    with float_env.flush_to_zero():
+        report = auditkit.verify(str(honest), step=4)
+    assert report.verdict is Verdict.MACHINE_FAULT
+    assert "flush-to-zero" in report.message
+    with float_env.rounding(float_env.UP):
+        assert auditkit.verify(str(honest), step=4).verdict is Verdict.MACHINE_FAULT
+    assert auditkit.verify(str(honest), step=4).verdict is Verdict.MATCH
+
+
+def test_a_rounding_mode_that_changes_after_the_self_test_is_no_mismatch(honest: Path) -> None:
+    """A library that is loaded late: what it spoils must not read as an accusation."""
+
+    class Spoilt(Backend):
+        def step(self, state, tokens, recipe, *, on_micro_batch=None):  # type: ignore[no-untyped-def]
+            spoil.enter_context(float_env.rounding(float_env.UP))
+            return super().step(state, tokens, recipe, on_micro_batch=on_micro_batch)
+
+    with ExitStack() as spoil:
+        report = auditkit.verify(str(honest), step=4, backend=Spoilt(reference, 2, "spoilt"))
+    assert report.verdict is Verdict.MACHINE_FAULT
 
 
 def test_a_step_that_gives_no_number_is_a_mismatch(parts: Parts, tmp_path: Path) -> None:
