@@ -69,6 +69,7 @@ __device__ __forceinline__ void softmax_weights(float* scores, const i32* value_
     largest = warp_max_float(largest);
     bound = warp_max_int(bound);
     if (!finite) atomicOr(status, NOT_FINITE);
+    __syncwarp();  // all have read the scores that others now overwrite
     i64 total = 0;
     for (i64 j0 = lane * 4; j0 < padded; j0 += 128) {
         i32 q[4];

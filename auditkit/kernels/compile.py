@@ -66,7 +66,7 @@ class Nvrtc:
         nvrtc = _binding()
         known = headers()
         program = nvrtc.createProgram(
-            text.decode("utf-8"), name, [body.decode("utf-8") for _, body in known], [header for header, _ in known]
+            text.decode("utf-8"), name, [body for _, body in known], [header.encode() for header, _ in known]
         )
         try:
             nvrtc.compileProgram(program, list(options))
