@@ -89,10 +89,8 @@ __device__ __forceinline__ float softmax_sum(const float* row, float* kept, i64 
 
 // `small` is 2^62 / rows or less.
 template <int N>
-__device__ __forceinline__ void rows_of(float* logits, const u32* targets, i64* loss_sum, u32* status, i64 rows, i64 vocab, i64 held,
-                                        i64 small, float z_loss, float scale) {
-    extern __shared__ float4 shared[];
-    float* kept = (float*)shared;
+__device__ __forceinline__ void rows_of(float* logits, const u32* targets, i64* loss_sum, u32* status, float* kept, i64 rows, i64 vocab,
+                                        i64 held, i64 small, float z_loss, float scale) {
     for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {
         float* x = logits + row * vocab;
         i64 target = targets[row];
@@ -122,9 +120,11 @@ __device__ __forceinline__ void rows_of(float* logits, const u32* targets, i64* 
 
 GLOBAL void __launch_bounds__(1024)
     cross_entropy_1(float* logits, const u32* targets, i64* loss, u32* status, i64 rows, i64 vocab, i64 held, i64 small, float z_loss, float scale) {
-    rows_of<1>(logits, targets, loss, status, rows, vocab, held, small, z_loss, scale);
+    extern __shared__ float4 shared[];
+    rows_of<1>(logits, targets, loss, status, (float*)shared, rows, vocab, held, small, z_loss, scale);
 }
 GLOBAL void __launch_bounds__(1024)
     cross_entropy_4(float* logits, const u32* targets, i64* loss, u32* status, i64 rows, i64 vocab, i64 held, i64 small, float z_loss, float scale) {
-    rows_of<4>(logits, targets, loss, status, rows, vocab, held, small, z_loss, scale);
+    extern __shared__ float4 shared[];
+    rows_of<4>(logits, targets, loss, status, (float*)shared, rows, vocab, held, small, z_loss, scale);
 }

@@ -1,0 +1,111 @@
+"""cuda/cross_entropy.cu against the reference, word for word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from auditkit.kernels.cross_entropy import cross_entropy
+from auditkit.numerics import cross_entropy as reference
+from auditkit.numerics.nonfinite import NonFinite
+from tests.kernels.variants import NOT_FINITE, SUM_RANGE, TOKEN_RANGE, runs
+from tests.ops.cases import NOT_FINITE as BAD_VALUES
+from tests.ops.cases import SMALLEST, floats, normals, with_value
+from tests.same_bits import assert_same_bits
+
+LAUNCHES = ((None, None), (32, 0), (64, 12), (256, 1 << 12))  # (threads, elements of a row in shared memory)
+VOCABS = (1, 2, 3, 4, 5, 31, 32, 33, 127, 128, 129, 255, 256, 260, 1023, 1028)
+Z_LOSS = np.float32(1e-4)
+
+
+def check(device: Any, logits: Any, targets: Any, z_loss: np.float32 = Z_LOSS, launches: Any = LAUNCHES) -> None:
+    n = max(1, 3 * len(targets))
+    loss, gradient = reference.cross_entropy(logits.copy(), targets, z_loss, n)
+    for run in runs(device):
+        for block, held in launches:
+            on_device, on_targets = run.up(logits), run.up(targets.astype(np.uint32))
+            got_loss, got = cross_entropy(
+                run.device, run.status, on_device, on_targets, z_loss, n, block=block, held=held
+            )
+            assert got is on_device
+            assert_same_bits(run.down(got), gradient)
+            assert_same_bits(run.down(got_loss), np.asarray(loss))
+        assert run.bits() == 0
+
+
+@pytest.mark.parametrize("vocab", VOCABS)
+def test_vocabularies(device: Any, vocab: int) -> None:
+    rows = 4
+    check(device, normals(1, rows, vocab, scale=4.0), np.array([0, vocab - 1, vocab // 2, vocab // 3]))
+
+
+def test_a_large_vocabulary(device: Any) -> None:
+    """Longer than what a block keeps in shared memory."""
+    check(device, normals(1, 2, 30_001), np.array([7, 29_999]), launches=[(None, None)])
+    check(device, normals(2, 1, 29_000), np.array([28_999]), launches=[(None, None), (128, 28_160)])
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 33])
+def test_rows(device: Any, rows: int) -> None:
+    check(device, normals(2, rows, 20), np.arange(rows) * 7 % 20)
+
+
+@pytest.mark.parametrize("z_loss", [0.0, 1e-4, 0.5])
+def test_awkward_logits(device: Any, z_loss: float) -> None:
+    """All equal, zeros of either sign, one far above, far apart, subnormal, minus infinity beside the target."""
+    for width in (5, 8):
+        rows = np.zeros((8, width), np.float32)
+        rows[1] = 1e4
+        rows[2, ::2] = -0.0
+        rows[3, 1] = 200
+        rows[4] = np.linspace(-300, 300, width)
+        rows[5] = SMALLEST * np.arange(width, dtype=np.float32)
+        rows[6, 2:] = -np.inf
+        rows[7] = floats(9, width, low=-149, high=9)
+        check(device, rows, np.array([0, width - 1, 1, 0, width - 1, 2, 1, 3]), np.float32(z_loss))
+
+
+@pytest.mark.parametrize("vocab", [7, 64])
+def test_a_row_without_a_loss_sets_status(device: Any, vocab: int) -> None:
+    targets = np.array([1, 2, 3])
+    good = normals(3, 3, vocab)
+    bad = [with_value(good, value) for value in (BAD_VALUES[0], BAD_VALUES[2])]
+    bad += [np.full_like(good, -np.inf), np.full_like(good, np.inf), np.full_like(good, np.nan)]
+    target_out_of_reach = good.copy()
+    target_out_of_reach[1, 2] = -np.inf
+    far = good.copy()
+    far[1, 0] = 2.0**31
+    for logits in [*bad, target_out_of_reach, far]:
+        with pytest.raises(NonFinite):
+            reference.cross_entropy(logits.copy(), targets, Z_LOSS, 9)
+        for run in runs(device):
+            cross_entropy(run.device, run.status, run.up(logits), run.up(targets.astype(np.uint32)), Z_LOSS, 9)
+            assert run.bits() == NOT_FINITE
+
+
+def test_losses_are_added_to_a_total_and_checked(device: Any) -> None:
+    """Each row's loss is 2^29 less what rounds away; the range is +-2^30."""
+    logits = np.zeros((3, 4), np.float32)
+    logits[:, 0] = 2.0**29
+    targets = np.ones(3, np.uint32)
+    loss, _ = reference.cross_entropy(logits[:1].copy(), targets[:1], np.float32(0), 3)
+    for run in runs(device):
+        total = run.up(np.array(-(1 << 40), np.int64))
+        for count, bits in ((1, 0), (3, SUM_RANGE)):
+            got, _ = cross_entropy(
+                run.device, run.status, run.up(logits[:count]), run.up(targets[:count]), np.float32(0), 3, total=total
+            )
+            assert got is total
+            assert run.bits() == bits
+            if not bits:
+                assert int(run.down(total)) == int(loss) - (1 << 40)
+
+
+def test_a_target_beyond_the_vocabulary_sets_status(device: Any) -> None:
+    for bad in (8, 2**32 - 1):
+        for run in runs(device):
+            targets = run.up(np.array([1, bad], np.uint32))
+            cross_entropy(run.device, run.status, run.up(normals(1, 2, 8)), targets, Z_LOSS, 2)
+            assert run.bits() == TOKEN_RANGE

@@ -1,0 +1,94 @@
+"""cuda/rms_norm.cu against the reference, word for word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from auditkit.kernels.rms_norm import rms_norm_backward, rms_norm_forward
+from auditkit.kernels.row_sum import RowShape
+from auditkit.numerics import rms_norm as reference
+from tests.kernels.variants import NOT_FINITE, SUM_RANGE, runs
+from tests.ops.cases import NOT_FINITE as BAD_VALUES
+from tests.ops.cases import awkward_rows, floats, normals, with_value
+from tests.same_bits import assert_same_bits
+
+EPS = np.float32(1e-5)
+SHAPES = (None, RowShape(32, 32), RowShape(32, 128), RowShape(64, 64), RowShape(256, 256))
+WIDTHS = (1, 2, 3, 4, 31, 32, 33, 60, 64, 68, 127, 128, 129, 252, 256, 260, 511, 512, 516, 1028)
+
+
+def check(device: Any, x: Any, weight: Any, dy: Any, shapes: Any = SHAPES) -> None:
+    y, cache = reference.rms_norm_forward(x, weight, EPS)
+    dx, dweight = reference.rms_norm_backward(dy, weight, cache)
+    for run in runs(device):
+        on_x, on_weight, on_dy = run.up(x), run.up(weight), run.up(dy)
+        for shape in shapes:
+            got_y, got = rms_norm_forward(run.device, on_x, on_weight, EPS, shape=shape)
+            assert_same_bits(run.down(got_y), y)
+            assert_same_bits(run.down(got.rstd), cache.rstd)
+            got_dx, got_dweight = rms_norm_backward(run.device, run.status, on_dy, on_weight, got, shape=shape)
+            assert_same_bits(run.down(got_dx), dx)
+            assert_same_bits(run.down(got_dweight), dweight)
+        assert run.bits() == 0
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_widths(device: Any, width: int) -> None:
+    rows = 5 if width < 500 else 2
+    check(device, normals(1, rows, width), normals(2, width), normals(3, rows, width, scale=1e-3))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, 67])
+def test_rows(device: Any, rows: int) -> None:
+    check(device, normals(1, rows, 24), normals(2, 24), normals(3, rows, 24), SHAPES[:3])
+
+
+@pytest.mark.parametrize("width", [2048, 5632, 9000])
+def test_wide_rows(device: Any, width: int) -> None:
+    """More than one cell a thread, and more than registers hold."""
+    check(device, normals(1, 2, width), normals(2, width), normals(3, 2, width), (None,))
+
+
+@pytest.mark.parametrize("width", [4, 33, 64])
+def test_awkward_rows(device: Any, width: int) -> None:
+    x = awkward_rows(width)
+    x[5] = 1e19  # its square overflows: rstd is 0
+    check(device, x, floats(5, width, low=-20, high=2), floats(6, 9, width, low=-149, high=-10), SHAPES[:4])
+
+
+def test_gradient_is_added_to_a_total(device: Any) -> None:
+    x, weight, dy = normals(1, 6, 40), normals(2, 40), normals(3, 6, 40)
+    _, cache = reference.rms_norm_forward(x, weight, EPS)
+    _, dweight = reference.rms_norm_backward(dy, weight, cache)
+    before = np.arange(-20, 20, dtype=np.int64) << 50
+    for run in runs(device):
+        _, on_cache = rms_norm_forward(run.device, run.up(x), run.up(weight), EPS)
+        total = run.up(before)
+        _, got = rms_norm_backward(run.device, run.status, run.up(dy), run.up(weight), on_cache, total=total)
+        assert got is total
+        assert_same_bits(run.down(got), before + dweight)
+        assert run.bits() == 0
+
+
+@pytest.mark.parametrize("shape", [RowShape(32, 32), RowShape(64, 64), RowShape(32, 128)], ids=str)
+@pytest.mark.parametrize("width", [8, 33])
+def test_what_has_no_result_sets_status(device: Any, width: int, shape: RowShape) -> None:
+    ones, weight = np.ones((40, width), np.float32), np.ones(width, np.float32)
+    for run in runs(device):
+        _, cache = rms_norm_forward(run.device, run.up(ones), run.up(weight), np.float32(0), shape=shape)
+        for value in (*BAD_VALUES, np.float32(64)):
+            run.status = run.device.zeros((1,), np.uint32)
+            dy = run.up(with_value(ones * 0, value))
+            rms_norm_backward(run.device, run.status, dy, run.up(weight), cache, shape=shape)
+            assert run.bits() == NOT_FINITE
+        for size, bits in ((np.float32(1.59), 0), (np.float32(1.61), SUM_RANGE), (np.float32(63), SUM_RANGE)):
+            run.status = run.device.zeros((1,), np.uint32)
+            _, total = rms_norm_backward(
+                run.device, run.status, run.up(ones * size), run.up(weight), cache, shape=shape
+            )
+            assert run.bits() == bits
+            if not bits:
+                assert_same_bits(run.down(total), np.full(width, 40 * int(np.float64(size) * 2**56), np.int64))
