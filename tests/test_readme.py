@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -14,18 +15,19 @@ from auditkit.verdict import Verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-HELP = re.findall(r"<!-- help: auditkit ?(.*?) -->\n```text\n(.*?)```", README, flags=re.DOTALL)
-WIDTH = 100  # columns of the README's help blocks
+BLOCK = r"<!-- {}: auditkit ?(.*?) -->\n```text\n(.*?)```"
+HELP = re.findall(BLOCK.format("help"), README, flags=re.DOTALL)
+OUTPUT = re.findall(BLOCK.format("output"), README, flags=re.DOTALL)
+DEVICE = re.compile(r"^device .*$", flags=re.MULTILINE)  # the one line that depends on the machine
+WIDTH = 100  # columns
 
 
 def shown(arguments: str) -> str:
-    """The help that the program prints, without colour, at the README's width."""
-    code = f"import sys; from auditkit.cli.main import main; main({arguments.split()!r})"
+    """What the program prints on stdout, without colour."""
     env = os.environ | {"COLUMNS": str(WIDTH), "NO_COLOR": "1", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
     env.pop("FORCE_COLOR", None)
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, env=env, cwd=ROOT, encoding="utf-8", check=True
-    )
+    command = [sys.executable, "-m", "auditkit", *arguments.split()]
+    done = subprocess.run(command, capture_output=True, env=env, cwd=ROOT, encoding="utf-8", check=True)
     return "".join(line.rstrip() + "\n" for line in done.stdout.splitlines())
 
 
@@ -36,6 +38,22 @@ def test_help_blocks_were_found() -> None:
 @pytest.mark.parametrize(("arguments", "block"), HELP, ids=[arguments for arguments, _ in HELP])
 def test_help_is_what_the_program_prints(arguments: str, block: str) -> None:
     assert block.strip() == shown(arguments).strip(), f"put the output of `auditkit {arguments}` into README.md"
+
+
+@pytest.mark.parametrize(("arguments", "block"), OUTPUT, ids=[arguments for arguments, _ in OUTPUT])
+def test_output_is_what_the_program_prints(arguments: str, block: str) -> None:
+    got, wanted = (DEVICE.sub("device", text).strip() for text in (shown(arguments), block))
+    assert got == wanted, f"put the output of `auditkit {arguments}` into README.md"
+
+
+def test_an_output_was_found() -> None:
+    assert [arguments for arguments, _ in OUTPUT] == ["verify --step 500"]
+
+
+def test_the_python_example_runs() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=ROOT, encoding="utf-8", check=True)
+    assert json.loads(done.stdout)["verdict"] == "MATCH"
 
 
 def test_exit_codes_are_all_explained() -> None:
