@@ -187,6 +187,16 @@ def test_a_short_body_without_length_is_resumed(shop: Shop) -> None:
     assert server.asked[1].range == f"bytes=77-{SIZE - 1}"
 
 
+def test_bodies_that_are_always_short_end(shop: Shop) -> None:
+    def nothing(handler: servers.Handler, data: bytes | None) -> None:
+        handler.head(200 if not handler.asked.range else 206, {"Connection": "close"})
+        handler.cut()
+
+    message, _ = fails(shop, nothing, Unavailable)
+    assert message == "x.bin: URL/x.bin: the answer ended at byte 0 of 200,000"
+    assert len(shop.clock.waits) == shop.limits.tries - 1
+
+
 def test_case_23_a_coded_body_is_refused_with_the_reason(shop: Shop) -> None:
     message, hint = fails(shop, servers.coded, Unavailable)
     assert "applied Content-Encoding gzip although identity was asked for" in message

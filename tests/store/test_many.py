@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -26,7 +27,7 @@ FILES = {"run.json": b"{}", "x.bin": DATA}
 ROOT = Path(__file__).resolve().parents[2]
 
 FETCH = """
-import sys
+import os, sys
 from auditkit.store import Store, locate
 try:
     import fcntl
@@ -35,7 +36,7 @@ except ImportError:
     pass
 url, cache, size, digest = sys.argv[1:]
 store = Store(locate(url), cache_dir=cache)
-print("ready", flush=True)
+print("ready", os.getpid(), flush=True)
 sys.stdin.readline()
 path = store.file("x.bin", int(size), digest)
 print(path, path.stat().st_size, flush=True)
@@ -50,26 +51,43 @@ def start(url: str, cache: Path) -> subprocess.Popen[str]:
     )
 
 
+def ready(process: subprocess.Popen[str]) -> int:
+    """Wait until a process is ready; its own id (on Windows the one that was started only starts the real one)."""
+    assert process.stdout
+    word, number = process.stdout.readline().split()
+    assert word == "ready"
+    return int(number)
+
+
+def go(process: subprocess.Popen[str]) -> None:
+    """Tell a process to fetch."""
+    assert process.stdin
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
+def kill(process: subprocess.Popen[str], number: int) -> None:
+    """End a process without a warning (kill -9)."""
+    os.kill(number, getattr(signal, "SIGKILL", signal.SIGTERM))
+    process.wait()
+
+
 def test_case_24_eight_processes_and_one_is_killed(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     with serve(servers.slow(65536, 0.004), FILES) as server, contextlib.ExitStack() as stack:
         processes = [stack.enter_context(start(server.url, cache)) for _ in range(8)]
+        ids = [ready(process) for process in processes]
         for process in processes:
-            assert process.stdout and process.stdout.readline() == "ready\n"
-        for process in processes:
-            assert process.stdin
-            process.stdin.write("go\n")
-            process.stdin.flush()
+            go(process)
         victim = processes[3]
-        wait_for(lambda: any(size > 500_000 for size in sizes(cache, victim.pid)))
-        victim.kill()
-        victim.wait()
+        wait_for(lambda: any(size > 500_000 for size in sizes(cache, ids[3])))
+        kill(victim, ids[3])
         answers = [process.communicate() for process in processes if process is not victim]
     final = cache / "blake3" / DIGEST[:2] / DIGEST
     assert answers == [(f"{final} {SIZE}\n", "")] * 7
     assert [process.returncode for process in processes if process is not victim] == [0] * 7
     assert cached(cache) == [DIGEST] and final.read_bytes() == DATA
-    assert sizes(cache, victim.pid) == [part.stat().st_size for part in parts(cache)]
+    assert sizes(cache, ids[3]) == [part.stat().st_size for part in parts(cache)]
     sweep(Cache.at(cache, STORE_LIMITS), SystemClock())
     if os.name != "nt":
         assert parts(cache) == []
@@ -78,13 +96,12 @@ def test_case_24_eight_processes_and_one_is_killed(tmp_path: Path) -> None:
 def test_a_killed_fetch_is_resumed_by_the_next(shop: Shop) -> None:
     with serve(servers.slow(65536, 0.004), FILES) as server:
         with start(server.url, shop.cache) as process:
-            assert process.stdout and process.stdout.readline() == "ready\n" and process.stdin
-            process.stdin.write("go\n")
-            process.stdin.flush()
-            wait_for(lambda: any(size > 3_000_000 for size in sizes(shop.cache, process.pid)))
-            process.kill()
+            number = ready(process)
+            go(process)
+            wait_for(lambda: any(size > 3_000_000 for size in sizes(shop.cache, number)))
+            kill(process, number)
         assert cached(shop.cache) == []
-        (left,) = sizes(shop.cache, process.pid)
+        (left,) = sizes(shop.cache, number)
         server.behaviour = honest
         assert shop.store(server.url).file("x.bin", SIZE, DIGEST).read_bytes() == DATA
     assert server.asked[-1].range == f"bytes={left}-{SIZE - 1}"
