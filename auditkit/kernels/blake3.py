@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +18,8 @@ _PARENTS = 256  # threads of a block of `parents`, which joins twice as many nod
 def digests(device: Device, arrays: Sequence[Array]) -> list[Digest]:
     """The content digest of each array's bytes in C order; waits for the device.
 
-    arrays: C-contiguous, of any dtype and size, also empty; up to 128 KiB each takes one launch for all of them together,
-    up to 64 MiB two, up to 32 GiB three.
+    arrays: C-contiguous, of any dtype and size, also empty. Arrays of up to 128 KiB take one launch for all of them
+    together, up to 64 MiB two, up to 32 GiB three. Raises ValueError for an array with strides.
     """
     if not arrays:
         return []

@@ -101,13 +101,15 @@ def cubin(op: str, architecture: str, compiler: Compiler, cache: Path | None) ->
     """
     options = (f"--gpu-architecture=sm_{architecture}", *OPTIONS)
     text = source(op)
-    path = cache / f"{_key(text, options, compiler.version)}.cubin" if cache else None
-    if path is not None and (kept := _read(path)) is not None:
+    if cache is None:
+        return compiler(text, f"{op}.cu", options)
+    key = _key(text, options, compiler.version)
+    path = cache / f"{key}.cubin"
+    if (kept := _read(path, key)) is not None:
         return kept
     made = compiler(text, f"{op}.cu", options)
-    if path is not None:
-        with contextlib.suppress(OSError):  # a read-only or full cache costs time, never correctness
-            _write(path, made)
+    with contextlib.suppress(OSError):  # a read-only or full cache costs time, never correctness
+        _write(path, key, made)
     return made
 
 
@@ -129,26 +131,28 @@ def _parts(text: bytes, options: tuple[str, ...], version: str) -> Iterator[byte
     yield version.encode()
 
 
-def _read(path: Path) -> bytes | None:
-    """The cubin of a cache entry: magic, 64 digits of its digest, the bytes; None when anything is amiss."""
+def _head(key: str, body: bytes) -> bytes:
+    """What an entry begins with: magic, then the digest of key and cubin, so that none passes under another's name."""
+    return _MARK + content_digest(key.encode() + body).encode()
+
+
+def _read(path: Path, key: str) -> bytes | None:
+    """The cubin of a cache entry; None when it is not there or anything is amiss."""
     try:
         data = path.read_bytes()
     except OSError:
         return None
-    head = len(_MARK) + 64
-    body = data[head:]
-    if not data.startswith(_MARK) or content_digest(body).encode() != data[len(_MARK) : head]:
-        return None
-    return body
+    body = data[len(_MARK) + 64 :]
+    return body if body and data == _head(key, body) + body else None
 
 
-def _write(path: Path, body: bytes) -> None:
+def _write(path: Path, key: str, body: bytes) -> None:
     """Write under a name of its own, then rename: another process sees the whole entry or none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem[:16], suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(_MARK + content_digest(body).encode() + body)
+            file.write(_head(key, body) + body)
         os.replace(name, path)
     except OSError:
         with contextlib.suppress(OSError):

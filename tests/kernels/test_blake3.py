@@ -13,7 +13,7 @@ from auditkit.kernels.blake3 import _levels, digest_words, digests
 from tests.kernels.emulator import EmulatedDevice
 from tests.kernels.on_devices import EMULATOR_MARKS
 
-# The lengths of the official test vectors (BLAKE3-team/BLAKE3, test_vectors/test_vectors.json), whose input repeats 0..250.
+# The lengths of the official test vectors (BLAKE3-team/BLAKE3, test_vectors/test_vectors.json); inputs repeat 0..250.
 OFFICIAL = [0, 1, 2, 3, 4, 5, 6, 7, 8, 63, 64, 65, 127, 128, 129, 1023, 1024, 1025, 2048, 2049, 3072, 3073, 4096, 4097]
 OFFICIAL += [5120, 5121, 6144, 6145, 7168, 7169, 8192, 8193, 16384, 31744, 102400]
 # The hash of some of them as that file has it (the first 32 bytes), so that the package is not the only witness.

@@ -1,0 +1,100 @@
+"""Every kernel for every architecture: it compiles, without a warning or a spill, to arithmetic that SPEC.md knows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from auditkit.kernels.compile import ARCHITECTURES
+from auditkit.kernels.source import source_folder
+from tests.kernels import scan
+from tests.kernels.compiled import NVRTC_MARKS, SOURCES, compiled
+from tests.plugins.required import in_ci
+
+KERNELS = sorted(source_folder().glob("*.cu"))
+# Kernels that may keep something in local memory, with the reason.
+MAY_USE_LOCAL_MEMORY: dict[str, str] = {}
+
+nvrtc = [pytest.mark.parametrize("architecture", ARCHITECTURES), *NVRTC_MARKS]
+
+
+def by_kernel(texts: list[str]) -> dict[str, str]:
+    """The findings of each kernel, joined."""
+    kernels = {text.split(":")[0] for text in texts}
+    return {kernel: "; ".join(t for t in texts if t.split(":")[0] == kernel) for kernel in kernels}
+
+
+def with_nvrtc(test: object) -> object:
+    for mark in nvrtc:
+        test = mark(test)
+    return test
+
+
+@pytest.mark.parametrize("path", KERNELS, ids=[path.stem for path in KERNELS])
+class TestEachKernel:
+    pytestmark = nvrtc
+
+    def test_it_compiles_without_a_warning_or_a_spill(self, path: Path, architecture: str) -> None:
+        done = compiled(path, architecture)
+        assert "warning" not in done.log and "error" not in done.log
+        spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", done.log)
+        assert spills and all(pair == ("0", "0") for pair in spills)
+        local = [text for text in scan.local_memory(done.cubin) if text.split(":")[0] not in MAY_USE_LOCAL_MEMORY]
+        assert not local
+
+    def test_its_ptx_holds_nothing_flushed_fused_or_approximate(self, path: Path, architecture: str) -> None:
+        ptx = compiled(path, architecture).ptx
+        assert sum(counts.total() for counts in scan.opcodes(ptx).values()) > 20
+        assert not scan.complaints(ptx)
+
+    def test_its_machine_code_fuses_nothing(self, path: Path, architecture: str) -> None:
+        done = compiled(path, architecture)
+        assert scan.instructions(done.cubin).keys() <= scan.opcodes(done.ptx).keys()
+        assert not scan.fused(done.cubin, done.ptx)
+
+
+@with_nvrtc
+def test_the_scan_finds_what_it_looks_for(architecture: str) -> None:
+    done = compiled(SOURCES / "scan.cu", architecture, ("--fmad=true", "--ftz=true"))
+    found = by_kernel(scan.complaints(done.ptx))
+    assert found.keys() == scan.opcodes(done.ptx).keys() - {"local_array"}  # even `plain` flushes with these options
+    for kernel, problem in [
+        ("contracted", "is fused"),
+        ("contracted_double", "is fused"),
+        ("fused_with_constant", "is fused"),
+        ("approximate", "is an approximation"),
+        ("fast_division", "is an approximation"),
+        ("towards_zero", "not rounded to nearest"),
+    ]:
+        assert problem in found[kernel], found[kernel]
+    fused = by_kernel(scan.fused(done.cubin, done.ptx))
+    assert "FFMA" in fused["contracted"] and "FFMA" in fused["fused_with_constant"]
+    assert "DFMA" in fused["contracted_double"]
+    assert by_kernel(scan.local_memory(done.cubin)).keys() == {"local_array"}
+
+
+@with_nvrtc
+def test_the_scan_lets_the_products_options_pass(architecture: str) -> None:
+    done = compiled(SOURCES / "scan.cu", architecture)
+    found = by_kernel(scan.complaints(done.ptx))
+    assert not found.keys() & {"contracted", "contracted_double", "plain", "division", "local_array"}
+    assert "float atomic" in found["float_atomic"]
+    fused = by_kernel(scan.fused(done.cubin, done.ptx))
+    assert not fused.keys() & {"contracted", "contracted_double", "plain", "division"}
+    assert scan.instructions(done.cubin)["division"][0x023] > 0  # inside the division, as NVIDIA rounds it
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None or not in_ci(), reason="only in CI, with nvcc")
+@pytest.mark.optional("nvcc and NVRTC are one compiler, and the tests above use NVRTC; nvcc is not on every CI machine")
+@pytest.mark.parametrize("path", KERNELS, ids=[path.stem for path in KERNELS])
+def test_nvcc_compiles_it_for_all_architectures(path: Path, tmp_path: Path) -> None:
+    targets = [f"--generate-code=arch=compute_{a},code=sm_{a}" for a in ARCHITECTURES]
+    command = ["nvcc", "-std=c++17", "-fmad=false", "-Werror=all-warnings", "-Wno-deprecated-gpu-targets", *targets]
+    command += [f"--threads={os.cpu_count() or 1}", "-fatbin", "-o", str(tmp_path / "out.fatbin"), str(path)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == 0 and "warning" not in done.stderr, done.stderr
