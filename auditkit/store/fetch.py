@@ -114,14 +114,17 @@ class Fetcher:
         return False
 
     def _from(self, place: Remote, path: str, piece: Piece, sink: Sink, check: Callable[[], object]) -> None:
-        """Fill the sink from one place; a wrong digest counts against it only if all bytes came in one answer."""
-        while True:
+        """Fill the sink from one place; a wrong digest counts against it only if all bytes are its own.
+
+        Put together from a leftover, another place or another moment, they say little: once more, from 0.
+        """
+        for again in (False, True):
             seen = self.transfer.run(place, path, piece, sink)
             try:
                 check()
                 return
             except BadArtifact as error:
-                if not sink.resumed:
+                if again or not sink.resumed:
                     raise _blame(seen, place.show(path), error) from None
             self.progress.note(f"{place.show(path)}: the resumed bytes are wrong; starting again from 0")
             self._forget(sink)

@@ -295,6 +295,12 @@ def test_a_good_mirror_is_not_blamed_for_the_bytes_of_a_lying_one(shop: Shop) ->
     assert [bool(a.range) for a in good.asked] == [True, False]
 
 
+def test_a_server_that_lies_and_dies_each_time_ends(shop: Shop) -> None:
+    lying = servers.instead(flip, lambda handler, data: Dying([100_000])(handler, data))
+    message, _ = fails(shop, lying, BadArtifact)
+    assert f"but {DIGEST} was declared" in message
+
+
 def test_wrong_everywhere_is_a_bad_artifact_and_wrong_here_and_absent_there_is_not(shop: Shop) -> None:
     with serve(servers.instead(flip), FILES) as one, serve(servers.instead(lambda d: d[1:]), FILES) as two:
         with pytest.raises(BadArtifact) as wrong:
