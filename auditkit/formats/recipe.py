@@ -131,14 +131,21 @@ class BatchConfig(Section):
 
 @dataclass(frozen=True, slots=True)
 class NumericsConfig(Section):
-    """Version of numerics/SPEC.md and the bits of the exact products (fx14 or fx21) in the body and in the head."""
+    """Version of numerics/SPEC.md, the product, and its bits in the body and in the head: fx14, fx21, or f32 (24)."""
 
     section = "recipe.numerics"
 
     version: Annotated[int, Choice((1,))] = 1
-    product: Annotated[str, Choice(("fx",))] = "fx"
-    body_bits: Annotated[int, Choice((14, 21))] = 14
-    head_bits: Annotated[int, Choice((14, 21))] = 21
+    product: Annotated[str, Choice(("fx", "f32"))] = "fx"
+    body_bits: Annotated[int, Choice((14, 21, 24))] = 14
+    head_bits: Annotated[int, Choice((14, 21, 24))] = 21
+
+    def check(self) -> None:
+        """Rules between fields: 24 bits, the significand of binary32, with product f32 and with no other."""
+        for key, bits in (("body_bits", self.body_bits), ("head_bits", self.head_bits)):
+            if (bits == 24) != (self.product == "f32"):
+                allowed = "24" if self.product == "f32" else "14 or 21"
+                raise BadArtifact(f"recipe.numerics: {key} {bits} does not fit product {self.product}, use {allowed}")
 
 
 @dataclass(frozen=True, slots=True)

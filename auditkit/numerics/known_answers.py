@@ -26,7 +26,7 @@ from auditkit.numerics.philox import philox
 from auditkit.numerics.shuffle import window_order
 
 SEED = 2  # of the inputs; any number would do
-BITS = (14, 21)
+BITS = (14, 21, 24)  # fx14, fx21, f32
 ONE = np.float32(1)
 EPS = np.float32(1e-5)
 

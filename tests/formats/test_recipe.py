@@ -81,6 +81,27 @@ def test_the_usual_numerics_need_no_arguments() -> None:
     assert NumericsConfig() == NumericsConfig(1, "fx", 14, 21)
 
 
+def test_plain_binary32_has_24_bits_everywhere() -> None:
+    plain = dataclasses.replace(RECIPE, numerics=NumericsConfig(1, "f32", 24, 24))
+    assert plain.digest() != RECIPE.digest()
+    assert Recipe.parse(plain.encode()) == plain
+
+
+@pytest.mark.parametrize(
+    ("product", "body", "head", "message"),
+    [
+        ("f32", 14, 24, "body_bits 14 does not fit product f32, use 24"),
+        ("f32", 24, 21, "head_bits 21 does not fit product f32, use 24"),
+        ("fx", 24, 21, "body_bits 24 does not fit product fx, use 14 or 21"),
+        ("fx", 14, 24, "head_bits 24 does not fit product fx, use 14 or 21"),
+        ("fx", 24, 24, "body_bits 24 does not fit product fx, use 14 or 21"),
+    ],
+)
+def test_bits_of_another_product_are_refused(product: str, body: int, head: int, message: str) -> None:
+    with pytest.raises(BadArtifact, match=message):
+        NumericsConfig(1, product, body, head)
+
+
 def test_a_warm_up_may_fill_the_whole_run() -> None:
     dataclasses.replace(RECIPE.schedule, warmup_steps=10, decay_steps=0)
     with pytest.raises(BadArtifact, match="warmup_steps 11"):

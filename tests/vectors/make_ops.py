@@ -70,7 +70,7 @@ def exact_dot() -> list[Case]:
 
 def dot_case(name: str, x: F32, y: F32, bits: int, write: Callable[[F32], Case] = array) -> Case:
     """One product X . Y^T with the exponents of its rows."""
-    a, b = ops.quantise(x, bits), ops.quantise(y, bits)
+    a, b = quantise(x, bits), quantise(y, bits)
     exponents = {"x_exponents": a.exponents.tolist(), "y_exponents": b.exponents.tolist()}
     return {"name": name, "bits": bits, "x": write(x), "y": write(y), **exponents, "product": array(ops.dot(a, b))}
 
@@ -149,6 +149,11 @@ def rope() -> list[Case]:
 
 
 def attention() -> list[Case]:
+    """Of the exact products."""
+    return [case for bits in (14, 21) for case in attention_cases(bits)]
+
+
+def attention_cases(bits: int) -> list[Case]:
     """Grouped heads, windows, value rows of very different size."""
     uneven = floats(184, 1, 1, 5, 2) * np.ldexp(np.float32(1), np.array([-120, 0, 20, -30, 60]))[:, None]
     inputs = {
@@ -157,16 +162,42 @@ def attention() -> list[Case]:
         "uneven values": (floats(188, 1, 2, 5, 2), floats(189, 1, 1, 5, 2), uneven.astype(np.float32), (0, 2)),
     }
     cases = []
-    for bits in (14, 21):
-        for name, (q, k, v, windows) in inputs.items():
-            dout = floats(190, *q.shape, low=-10, high=-3)
-            given = {"q": array(q), "k": array(k), "v": array(v), "dout": array(dout)}
-            for window in windows:
-                out, cache = ops.attention_forward(q, k, v, window=window, bits=bits)
-                gradients = zip(("dq", "dk", "dv"), ops.attention_backward(dout, cache), strict=True)
-                made = {"out": array(out)} | {n: array(g) for n, g in gradients}
-                cases.append({"name": name, "bits": bits, "window": window, **given, **made})
+    for name, (q, k, v, windows) in inputs.items():
+        dout = floats(190, *q.shape, low=-10, high=-3)
+        given = {"q": array(q), "k": array(k), "v": array(v), "dout": array(dout)}
+        for window in windows:
+            out, cache = ops.attention_forward(q, k, v, window=window, bits=bits)
+            gradients = zip(("dq", "dk", "dv"), ops.attention_backward(dout, cache), strict=True)
+            made = {"out": array(out)} | {n: array(g) for n, g in gradients}
+            cases.append({"name": name, "bits": bits, "window": window, **given, **made})
     return cases
+
+
+def f32_dot() -> list[Case]:
+    """Sizes, extreme rows, ties, and sums whose every order gives another number."""
+    ulp = np.float32(2.0**-24)
+    order = np.array([[1, ulp, ulp, -1], [ulp, ulp, 1, -1], [1, -1, ulp, ulp], [3e38, 3e38, -3e38, -3e38]], np.float32)
+    fused = np.array([[1 + 2.0**-12, 1]], np.float32), np.array([[1 + 2.0**-12, -1 - 2.0**-11]], np.float32)
+    pairs: dict[str, tuple[F32, F32]] = {
+        "usual": (floats(101, 2, 7), floats(102, 3, 7)),
+        "one element": (floats(103, 1, 1), floats(104, 1, 1)),
+        "no elements": (np.zeros((1, 0), np.float32), np.zeros((2, 0), np.float32)),
+        "long rows": (floats(107, 2, 130, low=-9, high=9), floats(108, 2, 130, low=-9, high=9)),
+        "extreme rows": (rows(9), rows(9)),
+        "subnormal products": (floats(105, 2, 5, low=-76, high=-74), floats(106, 2, 5, low=-76, high=-74)),
+        "minus zeros": (np.full((1, 3), -0.0, np.float32), np.eye(3, dtype=np.float32)),
+        "k ascends; 3e38 + 3e38 is infinite": (order, np.ones((1, 4), np.float32)),
+        "0 where the product is rounded before the sum": fused,
+    }
+    return [
+        {
+            "name": name,
+            "x": array(x),
+            "y": array(y),
+            "product": array(ops.dot(ops.quantise(x, 24), ops.quantise(y, 24))),
+        }
+        for name, (x, y) in pairs.items()
+    ]
 
 
 def swiglu() -> list[Case]:
@@ -271,6 +302,8 @@ def layout() -> list[Case]:
 
 FILES: dict[str, tuple[str, Callable[[], list[Case]]]] = {
     "exact_dot": ("section 3: product is X . Y^T of the rows rounded to `bits` bits", exact_dot),
+    "f32_dot": ("section 16: product is X . Y^T", f32_dot),
+    "f32_attention": ("section 16: fields as in attention.json", lambda: attention_cases(24)),
     "exact_sum": ("section 4: terms = rint(x * 2^unit), their sum, and the sum rounded back", exact_sum),
     "row_sum": ("section 5: the ordered sum of each row of x", row_sums),
     "weighted_sum": ("section 8: weights (M, N), rows (N, D); a bound of null: all products are zero", weighted_sums),

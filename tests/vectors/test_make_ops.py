@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from auditkit.numerics import self_test
-from tests.ops.oracle import attention, layers, sums, update
+from tests.ops.oracle import attention, layers, plain, sums, update
 from tests.ops.oracle.rounding import ieee
 from tests.same_bits import assert_same_bits
 from tests.vectors import make_known_answers
@@ -100,6 +100,19 @@ def attention_case(c: Case) -> dict[str, Any]:
     return {"out": out, "dq": dq, "dk": dk, "dv": dv}
 
 
+def f32_dot(c: Case) -> dict[str, Any]:
+    """Section 16."""
+    return {"product": plain.product(read(c["x"]), read(c["y"]))}
+
+
+def f32_attention(c: Case) -> dict[str, Any]:
+    """Section 16."""
+    q, k, v, window = read(c["q"]), read(c["k"]), read(c["v"]), c["window"]
+    out, parts = plain.forward(q, k, v, window)
+    dq, dk, dv = plain.backward(read(c["dout"]), q, k, v, parts, window)
+    return {"out": out, "dq": dq, "dk": dk, "dv": dv}
+
+
 def swiglu(c: Case) -> dict[str, Any]:
     """Section 10."""
     gate, up, dy = (read(c[name]).reshape(-1) for name in ("gate", "up", "dy"))
@@ -154,6 +167,8 @@ def layout(c: Case) -> dict[str, Any]:
 
 ORACLES: dict[str, Callable[[Case], dict[str, Any]]] = {
     "exact_dot": exact_dot,
+    "f32_dot": f32_dot,
+    "f32_attention": f32_attention,
     "exact_sum": exact_sum,
     "row_sum": row_sum,
     "weighted_sum": weighted_sum,

@@ -1,0 +1,47 @@
+"""The products a recipe can declare, under one name each: bits 14 and 21 are exact (fx), bits 24 are plain binary32
+(f32).
+"""
+
+from __future__ import annotations
+
+from auditkit.numerics import attention, exact_dot, f32_attention, f32_dot
+from auditkit.numerics.arrays import F32
+from auditkit.numerics.attention import AttentionCache
+from auditkit.numerics.exact_dot import Rows
+from auditkit.numerics.f32_attention import F32AttentionCache
+from auditkit.numerics.f32_dot import F32Rows
+
+
+def quantise(x: F32, bits: int) -> Rows | F32Rows:
+    """The rows of x (..., M, K) float32 as operands of a product of `bits` bits. Raises NonFinite."""
+    return f32_dot.rows(x) if bits == f32_dot.BITS else exact_dot.quantise(x, bits)
+
+
+def quantise_t(x: F32, bits: int) -> Rows | F32Rows:
+    """The rows of the transpose of x (M, K) float32. Raises NonFinite."""
+    return f32_dot.rows_t(x) if bits == f32_dot.BITS else exact_dot.quantise_t(x, bits)
+
+
+def dot(a: Rows | F32Rows, b: Rows | F32Rows) -> F32:
+    """Every row of a with every row of b: (..., M, K) x (..., N, K) -> (..., M, N) float32. Raises Unsupported."""
+    if isinstance(a, F32Rows) and isinstance(b, F32Rows):
+        return f32_dot.dot(a, b)
+    if isinstance(a, Rows) and isinstance(b, Rows):
+        return exact_dot.dot(a, b)
+    raise ValueError("operands of different products")  # a programming error, never data
+
+
+def attention_forward(
+    q: F32, k: F32, v: F32, *, window: int, bits: int
+) -> tuple[F32, AttentionCache | F32AttentionCache]:
+    """Causal attention of q (B, H, T, D), k and v (B, G, T, D): (B, H, T, D) and the cache. Raises NonFinite."""
+    if bits == f32_dot.BITS:
+        return f32_attention.attention_forward(q, k, v, window=window)
+    return attention.attention_forward(q, k, v, window=window, bits=bits)
+
+
+def attention_backward(dout: F32, cache: AttentionCache | F32AttentionCache) -> tuple[F32, F32, F32]:
+    """Gradients of q, k, v from dout (B, H, T, D). Raises NonFinite."""
+    if isinstance(cache, F32AttentionCache):
+        return f32_attention.attention_backward(dout, cache)
+    return attention.attention_backward(dout, cache)
