@@ -42,6 +42,16 @@ def emit(text: str) -> None:
             raise OutputFailed(error.errno, (error.strerror or str(error)).lower()) from error
 
 
+def finish() -> None:
+    """Flush both streams; what cannot be written is dropped, or the interpreter would exit with a code of its own."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            try:
+                stream.flush()
+            except OSError:
+                _silence(stream)
+
+
 def tell(line: str) -> None:
     """One line of the story on stderr; a stderr that is closed or full is ignored."""
     if sys.stderr is None:

@@ -69,7 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     signals.install()
     console.prepare()
     argv = list(sys.argv[1:] if arguments is None else arguments)
-    sys.exit(run(argv, signals))
+    code = run(argv, signals)
+    console.finish()
+    sys.exit(code)
 
 
 def run(argv: list[str], signals: Signals) -> int:

@@ -85,6 +85,13 @@ def test_a_result_that_cannot_be_written_is_an_error(tmp_path: Path, honest: Pat
 
 @POSIX
 @POSIX_OPTIONAL
+def test_help_that_cannot_be_written_is_an_error(tmp_path: Path, honest: Path) -> None:
+    done = shell("$A --help >/dev/full", tmp_path, honest)
+    assert (done.returncode, done.stderr) == (5, "error: no space left on device\n")
+
+
+@POSIX
+@POSIX_OPTIONAL
 def test_a_mismatch_outranks_a_result_that_cannot_be_written(tmp_path: Path, honest: Path) -> None:
     assert shell('$A diff "$RUN:4" "$RUN:5" >/dev/full', tmp_path, honest).returncode == 3
 

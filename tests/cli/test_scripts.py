@@ -7,19 +7,21 @@
     1 ...                                      any number of lines, none included
     2 error: *                                 a line of stderr
 
-A stream without lines must be empty. Commands run in a process of their own that can reach no network.
+A stream without lines must be empty. Each command runs in a process of its own that can reach no network; the commands
+of a script run side by side, so none may need another.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, Done
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 
@@ -65,10 +67,15 @@ def pattern(lines: list[str]) -> re.Pattern[str]:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_script(script: Path, cli: Cli, honest: Path, tmp_path: Path) -> None:
-    for command in parse(script.read_text(encoding="utf-8")):
-        words = shlex.split(command.line.replace("$RUN", str(honest)).replace("$WORK", str(tmp_path)))
+    def run(command: Command) -> Done:
+        words = shlex.split(command.line.replace("$RUN", honest.as_posix()).replace("$WORK", tmp_path.as_posix()))
         assert words[0] == "auditkit"
-        done = cli(*words[1:])
+        return cli(*words[1:])
+
+    commands = parse(script.read_text(encoding="utf-8"))
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(run, commands))
+    for command, done in zip(commands, answers, strict=True):
         assert done.code == command.code, f"{command.line}\n{done.stdout}\n{done.stderr}"
         for name, said, lines in (("stdout", done.stdout, command.stdout), ("stderr", done.stderr, command.stderr)):
             assert pattern(lines).fullmatch(said), f"{command.line}: {name} is\n{said}\nexpected\n" + "\n".join(lines)
