@@ -10,10 +10,10 @@ import pytest
 from tests.kernels.emulator import EmulatedDevice, compiler
 
 # `pytestmark = EMULATOR_MARKS` in a file whose tests need the emulator. Without a compiler they skip; in CI that fails
-# (tests/plugins/required.py), but not on Windows.
-EMULATOR_MARKS = [pytest.mark.skipif(compiler() is None, reason="needs g++ or clang++ on x86-64 or aarch64")]
-if sys.platform == "win32":
-    EMULATOR_MARKS.append(pytest.mark.optional("the emulator runs on Linux and macOS, whose CI jobs run these tests"))
+# (tests/plugins/required.py), but only on Linux.
+EMULATOR_MARKS = [pytest.mark.skipif(compiler() is None, reason="needs g++ or clang++ on Linux, x86-64")]
+if sys.platform != "linux":
+    EMULATOR_MARKS.append(pytest.mark.optional("the emulator runs on Linux, whose CI jobs run these tests"))
 
 
 def real_device() -> Any:
@@ -26,7 +26,10 @@ def real_device() -> Any:
     return Device()
 
 
+# `pytestmark = GPU_MARKS` where only a card will do; the test calls real_device() and skips without one.
+GPU_MARKS = [pytest.mark.optional("CI has no GPU; the emulator runs the same source")]
+
 DEVICES: list[Any] = [
     pytest.param(EmulatedDevice, id="emulator", marks=EMULATOR_MARKS),
-    pytest.param(real_device, id="gpu", marks=pytest.mark.optional("CI has no GPU; the emulator runs the same source")),
+    pytest.param(real_device, id="gpu", marks=GPU_MARKS),
 ]

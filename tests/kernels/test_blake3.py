@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from auditkit.kernels.blake3 import _levels, digest_words, digests
 from tests.kernels.emulator import EmulatedDevice
-from tests.kernels.on_devices import EMULATOR_MARKS
+from tests.kernels.on_devices import EMULATOR_MARKS, GPU_MARKS, real_device
 
 # The lengths of the official test vectors (BLAKE3-team/BLAKE3, test_vectors/test_vectors.json); inputs repeat 0..250.
 OFFICIAL = [0, 1, 2, 3, 4, 5, 6, 7, 8, 63, 64, 65, 127, 128, 129, 1023, 1024, 1025, 2048, 2049, 3072, 3073, 4096, 4097]
@@ -122,6 +122,29 @@ class TestOnTheEmulator:
         emulated = EmulatedDevice(architecture=architecture, seed=seed, poison=poison)
         inputs = [cycle(length) for length in (0, 65, 1025, 5121, BLOCK + 1, 3 * BLOCK - 1)]
         assert digests(emulated, [emulated.upload(x) for x in inputs]) == [package(x) for x in inputs]
+
+
+class TestOnACard:
+    pytestmark = GPU_MARKS
+
+    def test_more_than_4_gib(self) -> None:
+        card = real_device()
+        length = (1 << 32) + 5
+        held = card.zeros((length,), np.uint8)
+        held[1 << 32 :].set(np.arange(1, 6, dtype=np.uint8))  # what a 32-bit offset would take from the begin
+        hasher = blake3(max_threads=blake3.AUTO)
+        zeros = bytes(1 << 26)
+        for _ in range(1 << 6):
+            hasher.update(zeros)
+        hasher.update(bytes(range(1, 6)))
+        assert digests(card, [held, held[3:], held[:0]])[::2] == [hasher.hexdigest(), package(np.zeros(0, np.uint8))]
+
+    def test_fifty_times_the_same(self) -> None:
+        card = real_device()
+        arrays = [cycle(length) for length in (0, 1, 1025, 3 * BLOCK + 1, 50_000_000)]
+        held = [card.upload(x) for x in arrays]
+        want = [package(x) for x in arrays]
+        assert all(digests(card, held) == want for _ in range(50))
 
 
 @pytest.mark.parametrize(

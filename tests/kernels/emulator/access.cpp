@@ -22,17 +22,11 @@ static const size_t DYNAMIC = 227 * 1024;  // the most that any architecture giv
 extern "C" {
 alignas(1024) unsigned char emu_dynamic_shared[DYNAMIC];
 }
-#ifdef __APPLE__
-extern char shared_begin __asm__("section$start$__DATA$emu_shared");
-extern char shared_end __asm__("section$end$__DATA$emu_shared");
-__attribute__((section("__DATA,emu_shared"), used)) static char section_exists;
-#else
 // The kernels' static data is their shared memory; build.py links it between these two.
 extern char shared_begin __asm__("emu_shared_begin");
 extern char shared_end __asm__("emu_shared_end");
 extern const char image_begin __asm__("__ehdr_start");
 extern const char image_end __asm__("_end");
-#endif
 
 size_t emu_static_shared() { return (size_t)(&shared_end - &shared_begin); }
 
@@ -131,23 +125,16 @@ static void track(emu_region* region, uintptr_t address, size_t bytes, int kind,
 extern "C" void emu_check(const void* pointer, size_t bytes, int kind, const void* caller) {
     uintptr_t address = (uintptr_t)pointer;
     if (!emu.current || address - emu.stacks < emu.stacks_end - emu.stacks) return;
-    uintptr_t at = (uintptr_t)caller;
-#ifndef __APPLE__
-    at -= (uintptr_t)&image_begin;
-#endif
+    uintptr_t at = (uintptr_t)caller - (uintptr_t)&image_begin;
     if (emu.accesses_left-- == 0) emu_failf("more loads and stores than one launch may make: an endless loop?");
     emu_region* region = find(address);
     if (region) {
         if (address + bytes > region->end) outside(address, bytes, kind, at);
         return track(region, address, bytes, kind, at);
     }
-#ifdef __APPLE__
-    if (kind == EMU_READ) return;  // constant tables
-#else
     bool constant = address - (uintptr_t)&image_begin < (uintptr_t)(&image_end - &image_begin);
     bool dynamic = address - (uintptr_t)emu_dynamic_shared < DYNAMIC;
     if (constant && !dynamic && kind == EMU_READ) return;
-#endif
     outside(address, bytes, kind, at);
 }
 

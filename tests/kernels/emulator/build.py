@@ -21,8 +21,18 @@ BUILD = ROOT / "build" / "emulator"
 RUNTIME = ("scheduler.cpp", "collective.cpp", "access.cpp")
 
 # IEEE binary32 and binary64 exactly as written: no contraction, no extra precision; integers wrap as on the device.
-STRICT = ("-std=c++17", "-O1", "-ffp-contract=off", "-fno-fast-math", "-fwrapv", "-fPIC", "-fvisibility=hidden", "-g1")
-SSE = ("-msse2", "-mfpmath=sse") if platform.machine().lower() in ("x86_64", "amd64") else ()
+STRICT = (
+    "-std=c++17",
+    "-O1",
+    "-ffp-contract=off",
+    "-fno-fast-math",
+    "-fwrapv",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-g1",
+    "-msse2",
+    "-mfpmath=sse",
+)
 # The calls these insert go to access.cpp; the sanitizers' own libraries are not linked.
 CHECKS = (
     "-fsanitize=thread",
@@ -45,8 +55,8 @@ class BuildError(AssertionError):
 
 @functools.cache
 def compiler() -> str | None:
-    """The C++ compiler to use, None without one or on a system whose calling convention the emulator does not know."""
-    if sys.platform == "win32" or platform.machine().lower() not in ("x86_64", "amd64", "aarch64", "arm64"):
+    """The C++ compiler to use; None without one, and elsewhere than on Linux on x86-64, the only stacks it knows."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
         return None
     return next((found for name in ("g++", "c++", "clang++") if (found := shutil.which(name))), None)
 
@@ -65,7 +75,7 @@ def _run(command: list[str], text: str | None = None) -> str:
 
 def _cached(name: str, parts: list[bytes], suffix: str, make: Callable[[Path], object]) -> Path:
     hasher = hashlib.sha256()
-    for part in [_version().encode(), repr((STRICT, SSE, CHECKS)).encode(), *parts]:
+    for part in [_version().encode(), repr((STRICT, CHECKS)).encode(), *parts]:
         hasher.update(len(part).to_bytes(8, "little") + part)
     path = BUILD / f"{name}-{hasher.hexdigest()[:24]}{suffix}"
     if not path.exists():
@@ -82,7 +92,7 @@ def _cached(name: str, parts: list[bytes], suffix: str, make: Callable[[Path], o
 
 @functools.cache
 def _runtime(name: str) -> Path:
-    command = [str(compiler()), *STRICT, *SSE, "-O2", *WARNINGS, "-c", str(HERE / name), "-o"]
+    command = [str(compiler()), *STRICT, "-O2", *WARNINGS, "-c", str(HERE / name), "-o"]
     parts = [path.read_bytes() for path in (HERE / name, HERE / "runtime.hpp", HERE / "scheduler.hpp")]
     return _cached(name.removesuffix(".cpp"), parts, ".o", lambda out: _run([*command, str(out)]))
 
@@ -110,7 +120,7 @@ def library(source: Path, architecture: str) -> Path:
 
 
 def _make(source: Path, architecture: str, out: Path) -> None:
-    command = [str(compiler()), *STRICT, *SSE, f"-I{HERE}", f"-I{source.parent}", f"-I{ROOT / 'cuda'}"]
+    command = [str(compiler()), *STRICT, f"-I{HERE}", f"-I{source.parent}", f"-I{ROOT / 'cuda'}"]
     number = re.match(r"\d+", architecture)
     assert number is not None
     defines = [f"-D__CUDA_ARCH__={number[0]}0", "-D__global__=__emu_global__", "-D__shared__=__emu_shared__"]
@@ -130,8 +140,7 @@ def _rewritten(text: str) -> str:
     kernels = [(m[3], m[1] or m[2] or "") for m in _KERNEL.finditer(text)]
     text = re.sub(rf"__launch_bounds__\s*{_PARENTHESES}", "", text).replace("__emu_global__", "")
     text = _DYNAMIC.sub(r'extern \1[] __asm__("emu_dynamic_shared");', text)
-    section = '__attribute__((section("__DATA,emu_shared")))' if sys.platform == "darwin" else ""
-    text = _STATIC.sub(lambda m: f"static {section} {m[1]}; {_escapes(m[1])}", text)
+    text = _STATIC.sub(lambda m: f"static {m[1]}; {_escapes(m[1])}", text)
     rows = "".join(
         f'{{"{name}", emu_trampoline<&{name}>::kinds, &emu_trampoline<&{name}>::call, emu_first({bound})}},\n'
         for name, bound in kernels

@@ -20,21 +20,8 @@ __asm__(
     "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
     "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n");
 static const int RETURN = 6, FRAME = 8;  // words: place of the return address; all, so that the stack is as after a call
-#elif defined(__aarch64__)
-__asm__(
-    ".text\n.p2align 4\nemu_switch:\n"
-    "sub sp, sp, #176\n"
-    "stp x19, x20, [sp, #0]\nstp x21, x22, [sp, #16]\nstp x23, x24, [sp, #32]\nstp x25, x26, [sp, #48]\n"
-    "stp x27, x28, [sp, #64]\nstp x29, x30, [sp, #80]\nstp d8, d9, [sp, #96]\nstp d10, d11, [sp, #112]\n"
-    "stp d12, d13, [sp, #128]\nstp d14, d15, [sp, #144]\n"
-    "mov x9, sp\nstr x9, [x0]\nmov sp, x1\n"
-    "ldp x19, x20, [sp, #0]\nldp x21, x22, [sp, #16]\nldp x23, x24, [sp, #32]\nldp x25, x26, [sp, #48]\n"
-    "ldp x27, x28, [sp, #64]\nldp x29, x30, [sp, #80]\nldp d8, d9, [sp, #96]\nldp d10, d11, [sp, #112]\n"
-    "ldp d12, d13, [sp, #128]\nldp d14, d15, [sp, #144]\n"
-    "add sp, sp, #176\nret\n");
-static const int RETURN = 11, FRAME = 22;
 #else
-#error "the emulator knows the stacks of x86-64 and aarch64 only"
+#error "the emulator knows the stacks of x86-64 only"
 #endif
 
 extern "C" uint3 emu_thread_index() { return emu.thread_index; }
