@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from auditkit.formats.bits import f32_bits, f32_from_bits, f32_text
+from auditkit.formats.bits import f32_from_bits
 from auditkit.formats.leaves import MicroBatchLeaf, micro_root
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import StepRecord
@@ -107,11 +107,13 @@ def _leaf_differences(
 
 def _scalars(published: int, computed: np.float32) -> tuple[str, str]:
     """A published bit pattern and a computed number as texts that are equal where the bits are."""
+    bits = int(np.float32(computed).view(np.uint32))  # a computed value need not be finite, so no parser of ours
+    if bits == published:
+        return f"f32:{bits:08x}", f"f32:{bits:08x}"
     theirs, ours = f32_from_bits(published), float(computed)
-    if f32_bits(ours) == published:
-        return f32_text(theirs), f32_text(theirs)
     ulps = ulp_distance(theirs, ours)
-    return f"{f32_text(theirs)} ({theirs:.9g})", f"{f32_text(ours)} ({ours:.9g}, {ulps} ulp away)"
+    away = "no number" if ulps is None else f"{ulps} ulp away"
+    return f"f32:{published:08x} ({theirs:.9g})", f"f32:{bits:08x} ({ours:.9g}, {away})"
 
 
 def _values(computed: Computed) -> tuple[object, ...]:

@@ -28,6 +28,7 @@ def start_state(run: Run, step: int) -> tuple[State, str]:
 
     Raises Unavailable, BadArtifact, Unsupported; for a state 0 that the seed does not give, SeedMismatch, MachineFault.
     """
+    # 4 start state root
     opened = open_state(run, step)
     root, recorded = opened.document.root(), run.state_before(step)
     if root != recorded:

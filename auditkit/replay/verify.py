@@ -137,7 +137,8 @@ def _verify(draft: _Draft, run: Run, backend: Backend, progress: Progress) -> Re
 
 
 def check_chain(run: Run) -> str:
-    """2 record chain: records.bin is the manifest's, rebuilds a chain, and ends each published state in its root."""
+    """Check 2: records.bin is the manifest's, rebuilds a chain, and ends each published state in its root."""
+    # 2 record chain
     records = run.records
     for step, state in run.published.items():
         recorded = run.state_before(step)
@@ -151,7 +152,8 @@ def check_chain(run: Run) -> str:
 
 
 def check_log(run: Run) -> str:
-    """3 record against the log root: the RFC 6962 root over all records is the manifest's."""
+    """Check 3: the RFC 6962 root over all records is the manifest's."""
+    # 3 record against the log root
     if run.log_root != run.manifest.log.root:
         raise BadArtifact(
             f"the records have log root {run.log_root}, the manifest says {run.manifest.log.root}",
