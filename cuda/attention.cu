@@ -10,18 +10,8 @@
 #include "common.cuh"
 #include "elementary.cuh"
 #include "exact_dot_planes.cuh"
+#include "attention_span.cuh"
 #include "attention_weights.cuh"
-
-struct Span {
-    i64 first, last;  // keys first .. last are seen by a query
-};
-
-__device__ __forceinline__ Span seen_by(i64 row, i64 tokens, i64 window) {
-    i64 i = row % tokens;
-    return Span{window > 0 && i >= window ? i - window + 1 : 0, i};
-}
-
-__device__ __forceinline__ bool sees(Span s, i64 j) { return j >= s.first && j <= s.last; }
 
 // Row sums of out * dout over D elements by the halving tree of SPEC.md section 5; D_i of the backward pass.
 // Dynamic shared memory: one float for each of the `width` (D rounded up to a power of two) elements of each warp.

@@ -17,14 +17,16 @@
 
 #define SOFTMAX_UNIT 1073741824.0f  // 2^30
 #define LOSS_UNIT 4294967296.0f     // 2^32
+#define BATCH 4                     // cells that a thread reads at a time
 
+// The fold of all threads' values, for all of them. Each type has its own shared array, so the maximum of the next row may be
+// written while the sum of this one is read: the barrier of the sum lies between two maxima, and the other way round.
 template <class T, class Fold>
 __device__ __forceinline__ T fold_block(T value, T neutral, Fold fold) {
     __shared__ T partial[32];
     int lane = threadIdx.x & 31, warps = blockDim.x >> 5;
 #pragma unroll
     for (int offset = 16; offset > 0; offset >>= 1) value = fold(value, __shfl_xor_sync(0xffffffffu, value, offset));
-    __syncthreads();  // partials of an earlier call have been read
     if (lane == 0) partial[threadIdx.x >> 5] = value;
     __syncthreads();
     value = lane < warps ? partial[lane] : neutral;
@@ -33,30 +35,34 @@ __device__ __forceinline__ T fold_block(T value, T neutral, Fold fold) {
     return value;
 }
 
-// A thread's cells of N elements: body(at, v) for each; from shared memory below `held`, else from the row.
+__device__ __forceinline__ void load_cell(const float* from, float (&v)[1]) { v[0] = *from; }
+__device__ __forceinline__ void load_cell(const float* from, float (&v)[4]) {
+    Quad q = load_quad(from);
+#pragma unroll
+    for (int c = 0; c < 4; c++) v[c] = q.v[c];
+}
+__device__ __forceinline__ void store_cell(float* to, const float (&v)[1]) { *to = v[0]; }
+__device__ __forceinline__ void store_cell(float* to, const float (&v)[4]) { store_quad(to, Quad{{v[0], v[1], v[2], v[3]}}); }
+
+// A thread's cells of N elements: body(at, v) for each; from shared memory below `held`, else from the row. BATCH of them are
+// under way before the first is worked on.
 template <int N, class Body>
 __device__ __forceinline__ void for_cells(const float* row, const float* kept, i64 vocab, i64 held, Body body) {
-#pragma unroll 4
-    for (i64 at = (i64)threadIdx.x * N; at < vocab; at += (i64)blockDim.x * N) {
-        const float* from = at < held ? kept + at : row + at;
-        float v[N];
-        if (N == 4) {
-            Quad q = load_quad(from);
+    i64 step = (i64)blockDim.x * N;
+    for (i64 first = (i64)threadIdx.x * N; first < vocab; first += BATCH * step) {
+        float v[BATCH][N];
 #pragma unroll
-            for (int c = 0; c < N; c++) v[c] = q.v[c & 3];
-        } else {
-            v[0] = *from;
+        for (int b = 0; b < BATCH; b++) {
+            i64 at = first + b * step;
+            if (at < held)
+                load_cell(kept + at, v[b]);
+            else if (at < vocab)
+                load_cell(row + at, v[b]);
         }
-        body(at, v);
+#pragma unroll
+        for (int b = 0; b < BATCH; b++)
+            if (first + b * step < vocab) body(first + b * step, v[b]);
     }
-}
-
-template <int N>
-__device__ __forceinline__ void store_cell(float* to, const float (&v)[N]) {
-    if (N == 4)
-        store_quad(to, Quad{{v[0], v[N > 1 ? 1 : 0], v[N > 2 ? 2 : 0], v[N > 3 ? 3 : 0]}});
-    else
-        *to = v[0];
 }
 
 template <int N>

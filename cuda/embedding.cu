@@ -17,6 +17,7 @@
 #define CHUNK 128                           // positions of a block, backward
 #define SMALL_TERM 36028797018963968.0f     // 2^62 / CHUNK
 #define COLUMNS 4                           // of a thread, backward
+#define AHEAD 4                             // positions that it reads before it adds the first
 
 // WIDTH elements of a row at a time; width is a multiple of it.
 template <int WIDTH>
@@ -83,14 +84,24 @@ GLOBAL void __launch_bounds__(CHUNK) embedding_backward(const float* dx, const u
     int last = (group + 1) * share < size ? (group + 1) * share : size;
     i64 first = blockIdx.x % tiles * lanes * COLUMNS + threadIdx.x % lanes;
     i64 total[COLUMNS] = {};
-    for (int i = group * share; i < last; i++) {
-        const float* row = dx + (begin + s.position[i]) * width;
+    for (int i = group * share; i < last; i += AHEAD) {
+        float value[AHEAD][COLUMNS];
 #pragma unroll
-        for (int c = 0; c < COLUMNS; c++) {
-            i64 column = first + (i64)c * lanes;
-            if (column < width) total[c] = add_term(total[c], row[column] * GRADIENT_UNIT, SMALL_TERM, status);
+        for (int a = 0; a < AHEAD; a++)
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c++) {
+                i64 column = first + (i64)c * lanes;
+                bool inside = i + a < last && column < width;
+                value[a][c] = inside ? dx[(begin + s.position[i + a]) * width + column] : 0.0f;
+            }
+#pragma unroll
+        for (int a = 0; a < AHEAD; a++) {
+            int at = i + a;
+            if (at >= last) break;
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c++) total[c] = add_term(total[c], value[a][c] * GRADIENT_UNIT, SMALL_TERM, status);
+            if (at + 1 == last || s.token[at + 1] != s.token[at])
+                flush(grad, s.token[at], total, first, lanes, vocab, width, small, status);
         }
-        if (i + 1 == last || s.token[i + 1] != s.token[i])
-            flush(grad, s.token[i], total, first, lanes, vocab, width, small, status);
     }
 }

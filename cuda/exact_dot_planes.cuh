@@ -72,21 +72,26 @@ __device__ __forceinline__ i32 fixed_of(float x, i32 e) {
     return __float2int_rn((x * power_of_two(half)) * power_of_two(shift - half));
 }
 
-// RN32(v * 2^(ea + eb - 2 (BITS-1))).
-template <int BITS>
-__device__ __forceinline__ float round_scaled(i64 v, i32 ea, i32 eb) {
-    const i32 unit = BITS - 1;
-    if (ea >= -62 && ea <= 62 && eb >= -62 && eb <= 62 && v < (1ll << 42) && v > -(1ll << 42)) {
-        // Both parts and the first two products are exact; the sum rounds once. A result in the subnormal range has
-        // |v| < 2^24, so the last product is the only rounding then.
-        float high = (float)(i32)(v >> 18) * 262144.0f, low = (float)(i32)(v & 262143);
-        return ((high + low) * power_of_two(ea - unit)) * power_of_two(eb - unit);
-    }
-    // To odd beyond 53 bits: the later rounding to 24 bits cannot tell (Boldo and Melquiond, 2005).
+// RN32(v * 2^scale) for any int64: to odd beyond 53 bits, which the later rounding to 24 bits cannot notice (Boldo and
+// Melquiond, 2005). The rare case; not inlined, for its code would stand in every element of a thread.
+__device__ __noinline__ float round_any(i64 v, i32 scale) {
     double exact;
     if (v < (1ll << 53) && v > -(1ll << 53))
         exact = (double)v;
     else
         exact = (double)((v >> 11) | ((v & 2047) != 0)) * 2048.0;
-    return (float)((exact * power_of_two64(ea - unit)) * power_of_two64(eb - unit));
+    i32 half = scale / 2;
+    return (float)((exact * power_of_two64(half)) * power_of_two64(scale - half));
+}
+
+// RN32(v * 2^(ea + eb - 2 (BITS-1))).
+template <int BITS>
+__device__ __forceinline__ float round_scaled(i64 v, i32 ea, i32 eb) {
+    const i32 unit = BITS - 1;
+    bool tame = (u32)(ea + 62) <= 124u && (u32)(eb + 62) <= 124u && v < (1ll << 42) && v > -(1ll << 42);
+    if (!tame) return round_any(v, ea + eb - 2 * unit);
+    // Both parts and the first two products are exact; the sum rounds once. A result in the subnormal range has
+    // |v| < 2^24, so the last product is the only rounding then.
+    float high = (float)(i32)(v >> 18) * 262144.0f, low = (float)(i32)(v & 262143);
+    return ((high + low) * power_of_two(ea - unit)) * power_of_two(eb - unit);
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from auditkit.kernels.device import Array, Device, blocks_for
-from auditkit.kernels.exact_dot import PLANES, DeviceRows, dot, padded_length, quantise
+from auditkit.kernels.exact_dot import PLANES, DeviceRows, dot, empty_planes, padded_length, quantise
 from auditkit.numerics.attention import attention_scale
 
 _BLOCK = 128  # four rows a block
@@ -81,11 +81,11 @@ def attention_backward(device: Device, status: Array, dout: Array, cache: Attent
     stacked = dout.reshape((groups, queries, dim))
     scores = dot(device, cache.q, cache.k)
     ds = dot(device, quantise(device, status, stacked, bits), cache.v)  # dP, becomes dS
-    out_dot = _out_dot(device, cache.out, stacked, rows, dim)
+    out_dots = out_dot(device, cache.out, stacked, rows, dim)
     weights = _weight_rows(device, bits, groups, queries, tokens)
     _rows_kernel(
         device, f"attention_score_gradient_{bits}", weights, cache.window, tokens, dim,
-        (scores, ds, cache.row_max, cache.row_sum, out_dot, cache.k.exponents, weights.exponents, weights.planes,
+        (scores, ds, cache.row_max, cache.row_sum, out_dots, cache.k.exponents, weights.exponents, weights.planes,
         status),
     )  # fmt: skip
     dq = dot(device, weights, _turned(device, cache.k))
@@ -118,7 +118,7 @@ def _rows_kernel(
 
 def _weight_rows(device: Device, bits: int, groups: int, queries: int, tokens: int) -> DeviceRows:
     """Room for the weights of `queries` rows over `tokens` keys of each group."""
-    planes = device.empty((PLANES[bits], groups * queries, padded_length(tokens)), np.int8)
+    planes = empty_planes(device, bits, groups * queries, padded_length(tokens))
     return DeviceRows(planes, device.empty((groups * queries,), np.int32), bits, groups, queries, tokens)
 
 
@@ -126,7 +126,7 @@ def _turned(device: Device, rows: DeviceRows) -> DeviceRows:
     """The D columns of the rows' integers, with exponents 0: the second operand of a weighted sum over the rows."""
     padded = padded_length(rows.rows)
     count = PLANES[rows.bits]
-    planes = device.empty((count, rows.batch * rows.length, padded), np.int8)
+    planes = empty_planes(device, rows.bits, rows.batch * rows.length, padded)
     grid = count * rows.batch * blocks_for(rows.length, 64) * (padded // 64)
     sizes = (count, rows.batch, rows.rows, rows.length, rows.padded, padded)
     args = (rows.planes, planes, *(np.int64(size) for size in sizes))
@@ -135,7 +135,7 @@ def _turned(device: Device, rows: DeviceRows) -> DeviceRows:
     return DeviceRows(planes, exponents, rows.bits, rows.batch, rows.length, rows.rows)
 
 
-def _out_dot(device: Device, out: Array, dout: Array, rows: int, dim: int) -> Array:
+def out_dot(device: Device, out: Array, dout: Array, rows: int, dim: int) -> Array:
     """(rows,) float32 row sums of dout * out."""
     width = 1 << (dim - 1).bit_length()
     result = device.empty((rows,), np.float32)
@@ -166,7 +166,7 @@ def _columns(device: Device, weights: Array, rows: DeviceRows, bounds: Array, to
     """The transposed weights (groups, queries, tokens) as fixed-point rows over the queries, one for each key."""
     groups, queries, bits = rows.batch, rows.rows, rows.bits
     padded = padded_length(queries)
-    planes = device.empty((PLANES[bits], groups * tokens, padded), np.int8)
+    planes = empty_planes(device, bits, groups * tokens, padded)
     grid = groups * blocks_for(tokens, 64) * (padded // 64)
     sizes = tuple(np.int64(size) for size in (groups, queries, tokens, padded))
     args = (weights, rows.exponents, bounds, planes, *sizes)

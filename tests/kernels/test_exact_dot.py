@@ -11,7 +11,7 @@ from auditkit.kernels import exact_dot
 from auditkit.numerics import exact_dot as reference
 from tests.same_bits import assert_same_bits
 
-KERNELS = {14: ("small", "large", "plain"), 21: ("small", "plain")}
+KERNELS = {14: ("small", "large64", "large128", "plain"), 21: ("small", "plain")}
 TILE = 64
 # (M, N, K): nothing, one, around a piece of K, around a tile, around the chunk of the large kernel
 SIZES = [
@@ -54,6 +54,8 @@ def check(device: Any, a: Any, b: Any, bits: int) -> None:
         columns = exact_dot.quantise_t(device, status, device.upload(np.ascontiguousarray(np.swapaxes(b, -1, -2))), bits)
         expected = reference.dot(reference.quantise(a, bits), reference.quantise(b, bits))
         for kernel in KERNELS[bits]:
+            if kernel == "large128" and rows.padded % 128:
+                continue
             got = device.download(exact_dot.dot(device, rows, columns, kernel=kernel))
             assert_same_bits(got.reshape(expected.shape), expected)
         assert device.download(status)[0] == 0
