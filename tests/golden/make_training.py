@@ -1,8 +1,8 @@
-"""Makes tests/golden/training.json: what three steps of two tiny trainings give, on every machine.
+"""Makes tests/golden/training.json: what three steps of three tiny trainings give, on every machine.
 
     python -m tests.golden.make_training [FILE]
 
-tests/test_platform.py runs it again, here and under other threads, vector extensions and BLAS kernels. Together the two
+tests/test_platform.py runs it again, here and under other threads, vector extensions and BLAS kernels. Together the
 recipes use everything that a recipe can choose.
 """
 
@@ -55,6 +55,15 @@ RECIPES = {
         BatchConfig(3, 3),
         NumericsConfig(1, "fx", 21, 14),
         InitConfig(8, 0.05, 0.05),
+    ),
+    "plain binary32, grouped heads, window, untied head, z-loss, clip": Recipe(
+        ModelConfig(40, 12, 2, 4, 2, 6, 20, 17, 10_000.0, NORM_EPS, False, True, 5),
+        LossConfig(float(np.float32(1e-4))),
+        OptimizerConfig("adamw", 0.9, 0.95, EPS, 0.1, 0.5),
+        ScheduleConfig("cosine", 0.01, 0.001, 1, 0, 10),
+        BatchConfig(5, 2),
+        NumericsConfig(1, "f32", 24, 24),
+        InitConfig(9, 0.05, 0.02),
     ),
 }
 

@@ -1,0 +1,85 @@
+"""Causal attention of the product f32 on the device (cuda/f32_attention.cu around cuda/f32_dot.cu); SPEC.md section 16.
+
+Groups and stacked heads are those of auditkit.kernels.attention.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from auditkit.kernels.attention import divide_rows, out_dot
+from auditkit.kernels.device import Array, Device, blocks_for
+from auditkit.kernels.f32_dot import F32DeviceRows, dot, finite_rows, rows, turned
+from auditkit.numerics.attention import attention_scale
+
+_BLOCK = 128  # four rows a block
+
+
+@dataclass(frozen=True)
+class F32AttentionCache:
+    """What backward needs."""
+
+    q: F32DeviceRows  # (groups, queries, D)
+    k: F32DeviceRows  # (groups, tokens, D)
+    v: F32DeviceRows  # (groups, tokens, D)
+    out: Array  # (groups, queries, D) float32
+    row_max: Array  # (groups * queries,) float32
+    row_sum: Array  # (groups * queries,) float32
+    window: int
+
+
+def attention_forward(
+    device: Device, status: Array, q: Array, k: Array, v: Array, *, window: int
+) -> tuple[Array, F32AttentionCache]:
+    """As `auditkit.numerics.f32_attention.attention_forward`; a non-finite value sets `status`."""
+    batch, heads, tokens, dim = q.shape
+    groups = batch * k.shape[1]
+    queries = heads * tokens * batch // groups
+    rq = rows(device, status, q.reshape((groups, queries, dim)))
+    rk = rows(device, status, k.reshape((groups, tokens, dim)))
+    rv = rows(device, status, v.reshape((groups, tokens, dim)))
+    e = dot(device, rq, rk)
+    row_max = device.empty((groups * queries,), np.float32)
+    row_sum = device.empty((groups * queries,), np.float32)
+    _rows_kernel(device, "f32_attention_softmax", (e, row_max, row_sum, status), rq, rk, window)
+    total = dot(device, _weights(e, rq, rk), turned(rv))
+    out = divide_rows(device, total, row_sum, dim).reshape((groups, queries, dim))
+    return out.reshape(q.shape), F32AttentionCache(rq, rk, rv, out, row_max, row_sum, window)
+
+
+def attention_backward(
+    device: Device, status: Array, dout: Array, cache: F32AttentionCache
+) -> tuple[Array, Array, Array]:
+    """Gradients of q (B, H, T, D), k and v (B, G, T, D) from dout (B, H, T, D)."""
+    q, k = cache.q, cache.k
+    groups, queries, tokens, dim = k.batch, q.rows, k.rows, k.length
+    do = rows(device, status, dout.reshape((groups, queries, dim)))
+    e = dot(device, q, k)
+    ds = dot(device, do, cache.v)  # dP, becomes dS
+    dots = out_dot(device, cache.out, do.values, groups * queries, dim)
+    arrays = (e, ds, cache.row_max, cache.row_sum, dots, status)
+    _rows_kernel(device, "f32_attention_score_gradient", arrays, q, k, cache.window)
+    g = divide_rows(device, do.values, cache.row_sum, dim).reshape((groups, queries, dim))
+    of_e, of_ds = _weights(e, q, k), _weights(ds, q, k)
+    dq = dot(device, of_ds, turned(k))
+    dk = dot(device, turned(of_ds), turned(q))
+    dv = dot(device, turned(of_e), turned(rows(device, status, g)))
+    shape = (dout.shape[0], groups // dout.shape[0], tokens, dim)
+    return dq.reshape(dout.shape), dk.reshape(shape), dv.reshape(shape)
+
+
+def _weights(x: Array, q: F32DeviceRows, k: F32DeviceRows) -> F32DeviceRows:
+    """A matrix of scores, gradients or weights as rows over the keys."""
+    return finite_rows(x.reshape((q.batch, q.rows, k.rows)))
+
+
+def _rows_kernel(
+    device: Device, name: str, arrays: tuple[Any, ...], q: F32DeviceRows, k: F32DeviceRows, window: int
+) -> None:
+    count = q.batch * q.rows
+    sizes = tuple(np.int64(size) for size in (count, q.rows, k.rows, window))
+    args = (*arrays, *sizes, attention_scale(k.length))
+    device.launch("f32_attention", name, blocks_for(count * 32, _BLOCK), _BLOCK, args)

@@ -1,0 +1,52 @@
+"""The products a recipe can declare on the device, under one name each; as auditkit.numerics.product."""
+
+from __future__ import annotations
+
+from auditkit.kernels import attention, exact_dot, f32_attention, f32_dot
+from auditkit.kernels.attention import AttentionCache
+from auditkit.kernels.device import Array, Device
+from auditkit.kernels.exact_dot import DeviceRows
+from auditkit.kernels.f32_attention import F32AttentionCache
+from auditkit.kernels.f32_dot import F32DeviceRows
+from auditkit.numerics.f32_dot import BITS
+
+
+def quantise(device: Device, status: Array, x: Array, bits: int) -> DeviceRows | F32DeviceRows:
+    """The rows of x (..., M, K) float32 as operands of a product of `bits` bits. A non-finite one sets `status`."""
+    if bits == BITS:
+        return f32_dot.rows(device, status, x)
+    return exact_dot.quantise(device, status, x, bits)
+
+
+def quantise_t(device: Device, status: Array, x: Array, bits: int) -> DeviceRows | F32DeviceRows:
+    """The rows of the transposes of x (..., M, K) float32. A non-finite element sets `status`."""
+    if bits == BITS:
+        return f32_dot.rows_t(device, status, x)
+    return exact_dot.quantise_t(device, status, x, bits)
+
+
+def dot(device: Device, a: DeviceRows | F32DeviceRows, b: DeviceRows | F32DeviceRows) -> Array:
+    """Every row of a with every row of b: (batch, M, N) float32, (M, N) for a batch of one. Raises Unsupported."""
+    if isinstance(a, F32DeviceRows) and isinstance(b, F32DeviceRows):
+        return f32_dot.dot(device, a, b)
+    if isinstance(a, DeviceRows) and isinstance(b, DeviceRows):
+        return exact_dot.dot(device, a, b)
+    raise ValueError("operands of different products")  # a programming error, never data
+
+
+def attention_forward(
+    device: Device, status: Array, q: Array, k: Array, v: Array, *, window: int, bits: int
+) -> tuple[Array, AttentionCache | F32AttentionCache]:
+    """Causal attention of q (B, H, T, D), k and v (B, G, T, D); a non-finite value sets `status`."""
+    if bits == BITS:
+        return f32_attention.attention_forward(device, status, q, k, v, window=window)
+    return attention.attention_forward(device, status, q, k, v, window=window, bits=bits)
+
+
+def attention_backward(
+    device: Device, status: Array, dout: Array, cache: AttentionCache | F32AttentionCache
+) -> tuple[Array, Array, Array]:
+    """Gradients of q, k, v from dout (B, H, T, D); a non-finite value sets `status`."""
+    if isinstance(cache, F32AttentionCache):
+        return f32_attention.attention_backward(device, status, dout, cache)
+    return attention.attention_backward(device, status, dout, cache)
