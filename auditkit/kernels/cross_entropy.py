@@ -25,11 +25,13 @@ def cross_entropy(
     total: Array | None = None,
     block: int | None = None,
     held: int | None = None,
+    blocks: int | None = None,
 ) -> tuple[Array, Array]:
     """Loss and gradient of N rows of logits.
 
     logits (N, V) float32, overwritten with the gradient of the mean over `total_targets`; targets (N,) uint32.
-    total: int64 () to which the loss is added in place. block and held change the launch, never a bit.
+    total: int64 () to which the loss is added in place. block, held and blocks change the launch,
+    never a bit.
     Returns the exact sum of the losses, int64 () in units 2^-32, and the gradient. A row without a finite loss sets
     bit 0 of `status`, a sum out of range bit 1, a target not below V bit 2.
     """
@@ -41,5 +43,5 @@ def cross_entropy(
     sizes = (np.int64(rows), np.int64(vocab), np.int64(kept), np.int64(small_term(rows)))
     args = (logits, targets, loss, status, *sizes, np.float32(z_loss), scale)
     kernel = "cross_entropy_4" if vocab % 4 == 0 else "cross_entropy_1"
-    device.launch("cross_entropy", kernel, rows, threads, args, shared=kept * 4)
+    device.launch("cross_entropy", kernel, min(rows, blocks or rows), threads, args, shared=kept * 4)
     return loss, logits

@@ -17,14 +17,19 @@ _SHORT = 1024  # up to this padded width a warp takes a row
 
 @dataclass(frozen=True)
 class RowShape:
-    """team: threads that share a row, 32 or the whole block; block: threads, where shared a power of two of warps."""
+    """team: threads that share a row, 32 or the whole block; block: threads, where shared a power of two of warps.
+
+    most: the most blocks, which then take several rows one after the other; 0 for no limit.
+    """
 
     team: int
     block: int
+    most: int = 0
 
     def blocks(self, rows: int) -> int:
-        """Blocks that give each team one row."""
-        return blocks_for(rows, self.block // self.team)
+        """Blocks that give each team one row, or fewer."""
+        needed = blocks_for(rows, self.block // self.team)
+        return min(needed, self.most) if self.most else needed
 
 
 def padded_width(width: int) -> int:

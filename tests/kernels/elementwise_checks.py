@@ -34,18 +34,3 @@ def check_elementary(device: Any, op: str, launcher: Callable[..., Any], referen
                 assert_same_bits(run.down(launcher(run.device, x, block=block)), want[:size])
         whole = words[: words.size // 8 * 8].reshape(-1, 2, 4)
         assert_same_bits(run.down(launcher(run.device, run.up(whole))), reference(whole))
-
-
-CHUNK_BITS = 26
-
-
-def check_all_words(device: Any, op: str, launcher: Callable[..., Any], digests: list[str]) -> None:
-    """All 2^32 words in chunks of 2^26, each against the digest of the reference's outputs."""
-    from auditkit.formats.digest import content_digest
-
-    for chunk, digest in enumerate(digests):
-        first = chunk << CHUNK_BITS
-        words = np.arange(first, first + (1 << CHUNK_BITS), dtype=np.uint64).astype(np.uint32)
-        with device.use():
-            got = device.download(launcher(device, device.upload(words.view(np.float32))))
-        assert content_digest(got) == digest, f"words from {first:08x}"

@@ -15,7 +15,8 @@ from tests.ops.cases import NOT_FINITE as BAD_VALUES
 from tests.ops.cases import SMALLEST, floats, normals, with_value
 from tests.same_bits import assert_same_bits
 
-LAUNCHES = ((None, None), (32, 0), (64, 12), (256, 1 << 12))  # (threads, elements of a row in shared memory)
+# (threads, elements of a row in shared memory, most blocks)
+LAUNCHES = ((None, None, None), (32, 0, None), (64, 12, 1), (256, 1 << 12, 2))
 VOCABS = (1, 2, 3, 4, 5, 31, 32, 33, 127, 128, 129, 255, 256, 260, 1023, 1028)
 Z_LOSS = np.float32(1e-4)
 
@@ -24,10 +25,10 @@ def check(device: Any, logits: Any, targets: Any, z_loss: np.float32 = Z_LOSS, l
     n = max(1, 3 * len(targets))
     loss, gradient = reference.cross_entropy(logits.copy(), targets, z_loss, n)
     for run in runs(device):
-        for block, held in launches:
+        for block, held, blocks in launches:
             on_device, on_targets = run.up(logits), run.up(targets.astype(np.uint32))
             got_loss, got = cross_entropy(
-                run.device, run.status, on_device, on_targets, z_loss, n, block=block, held=held
+                run.device, run.status, on_device, on_targets, z_loss, n, block=block, held=held, blocks=blocks
             )
             assert got is on_device
             assert_same_bits(run.down(got), gradient)
@@ -43,8 +44,8 @@ def test_vocabularies(device: Any, vocab: int) -> None:
 
 def test_a_large_vocabulary(device: Any) -> None:
     """Longer than what a block keeps in shared memory."""
-    check(device, normals(1, 2, 30_001), np.array([7, 29_999]), launches=[(None, None)])
-    check(device, normals(2, 1, 29_000), np.array([28_999]), launches=[(None, None), (128, 28_160)])
+    check(device, normals(1, 2, 30_001), np.array([7, 29_999]), launches=[(None, None, None)])
+    check(device, normals(2, 1, 29_000), np.array([28_999]), launches=[(None, None, None), (128, 28_160, None)])
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2, 33])

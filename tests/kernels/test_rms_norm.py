@@ -43,7 +43,9 @@ def test_widths(device: Any, width: int) -> None:
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, 67])
 def test_rows(device: Any, rows: int) -> None:
-    check(device, normals(1, rows, 24), normals(2, 24), normals(3, rows, 24), SHAPES[:3])
+    few_blocks = (RowShape(32, 64, most=1), RowShape(128, 128, most=2))
+    for width in (23, 24):
+        check(device, normals(1, rows, width), normals(2, width), normals(3, rows, width), (*SHAPES[:3], *few_blocks))
 
 
 @pytest.mark.parametrize("width", [2048, 5632, 9000])

@@ -15,6 +15,7 @@ from tests.ops.cases import BOUNDARY_SIZES, NOT_FINITE, awkward_rows, floats, wi
 from tests.same_bits import assert_same_bits
 
 SHAPES = (None, RowShape(32, 32), RowShape(32, 96), RowShape(64, 64), RowShape(256, 256), RowShape(1024, 1024))
+FEW_BLOCKS = (RowShape(32, 64, most=1), RowShape(128, 128, most=2))
 
 
 def check(device: Any, x: Any, shapes: Any = SHAPES) -> None:
@@ -39,7 +40,7 @@ def test_awkward_rows(device: Any, width: int) -> None:
 
 def test_many_rows_and_axes(device: Any) -> None:
     """More rows than teams, and leading axes."""
-    check(device, floats(1, 3, 7, 11, low=-3, high=3), (None, RowShape(32, 64)))
+    check(device, floats(1, 3, 7, 11, low=-3, high=3), (None, RowShape(32, 64), *FEW_BLOCKS))
     check(device, floats(1, 0, 5), (None,))
 
 
