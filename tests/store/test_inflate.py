@@ -91,6 +91,7 @@ def test_it_begins_where_it_should(tmp_path: Path) -> None:
         (frame(A) + frame(b"x"), len(A), "more than the expected 2,300,000 bytes"),
         (HUGE, 100, "the zstd frame claims 1,099,511,627,776 bytes, 100 are expected"),
         (HUGE, 1 << 40, "zstd window of 1,099,511,627,776 bytes, at most 134,217,728 are allowed"),
+        (SKIPPABLE + windowed(b"abc" * 300, 28), 900, "within a window of 134,217,728 bytes"),
         (SKIPPABLE + HUGE, 100, "within a window of 134,217,728 bytes"),
         (windowed(b"abc" * 300, 28), 900, "zstd window of 268,435,456 bytes, at most 134,217,728 are allowed"),
         (windowed(b"abc" * 300, 31), 900, "zstd window of 2,147,483,648 bytes, at most 134,217,728 are allowed"),
