@@ -23,6 +23,8 @@ def add(device: Device, x: Array, y: Array, *, block: int | None = None) -> Arra
 
 def split_heads(device: Device, x: Array, batch: int, heads: int, *, block: int | None = None) -> Array:
     """(N, heads * D) -> (B, heads, T, D), float32."""
+    if batch < 1 or x.shape[0] % batch or x.shape[1] % heads:
+        raise ValueError(f"{x.shape} does not fall into {batch} sequences and {heads} heads")
     tokens, dim = int(x.shape[0]) // batch, int(x.shape[1]) // heads
     y = device.empty((batch, heads, tokens, dim), np.float32)
     _move(device, "split_heads", x, y, (heads, tokens, dim), block)

@@ -49,6 +49,14 @@ def test_heads(device: Any, size: tuple[int, int, int, int]) -> None:
             assert_same_bits(run.down(merge_heads(run.device, run.up(want), block=block)), x)
 
 
+def test_heads_that_do_not_fit_are_refused(device: Any) -> None:
+    with device.use():
+        x = device.upload(np.zeros((6, 8), np.float32))
+        for batch, heads in ((4, 2), (2, 3), (0, 2)):
+            with pytest.raises(ValueError, match="does not fall"):
+                split_heads(device, x, batch, heads)
+
+
 @pytest.mark.parametrize("value", NOT_FINITE, ids=str)
 def test_check_finite_names_the_first(device: Any, value: np.float32) -> None:
     good = [floats(i, size, low=-149, high=127) for i, size in enumerate((5, 0, 4096, 4097, 8200, 1))]
