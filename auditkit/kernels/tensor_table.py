@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -33,7 +34,7 @@ class TensorTable:
         """A column for each tensor: its addresses (or numbers) by field; the first field's arrays give the sizes."""
         sizes = [int(array.size) for array in fields[0]]
         tiles = [blocks_for(size, TILE) for size in sizes]
-        before = [sum(tiles[:i]) for i in range(len(tiles))]
+        before = [0, *accumulate(tiles)][:-1]
         rows = [before, sizes, *([_word(device, entry) for entry in field] for field in fields)]
         words = np.array(rows, np.uint64).reshape(len(rows), len(sizes))
         return cls(_uploaded(device, words), len(sizes), sum(tiles), sum(sizes))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.kernels.variants import runs
-from tests.ops.elementary_checks import load, random_patterns
+from tests.ops.elementary_checks import check_vectors, load, random_patterns
 from tests.same_bits import assert_same_bits
 
 BLOCKS = (32, 64, 256)
@@ -34,3 +34,9 @@ def check_elementary(device: Any, op: str, launcher: Callable[..., Any], referen
                 assert_same_bits(run.down(launcher(run.device, x, block=block)), want[:size])
         whole = words[: words.size // 8 * 8].reshape(-1, 2, 4)
         assert_same_bits(run.down(launcher(run.device, run.up(whole))), reference(whole))
+
+
+def check_sweep(device: Any, op: str, launcher: Callable[..., Any]) -> None:
+    """The committed vectors, a million words of all exponents among them."""
+    with device.use():
+        check_vectors(lambda x, out=None: device.download(launcher(device, device.upload(x))), op)

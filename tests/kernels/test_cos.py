@@ -6,8 +6,12 @@ from typing import Any
 
 from auditkit.kernels import cos as kernel
 from auditkit.numerics import cos as reference
-from tests.kernels.elementwise_checks import check_elementary
+from tests.kernels.elementwise_checks import check_elementary, check_sweep
 
 
 def test_words(device: Any) -> None:
     check_elementary(device, "cos", kernel.cos, reference.cos)
+
+
+def test_vectors(device: Any) -> None:
+    check_sweep(device, "cos", kernel.cos)

@@ -1,4 +1,4 @@
-"""Arrays of more than 2^31 elements on a card: an index of 32 bits would leave their ends untouched or write elsewhere."""
+"""Arrays of more than 2^31 elements on a card: with an index of 32 bits their ends would stay untouched."""
 
 from __future__ import annotations
 
