@@ -23,10 +23,11 @@
 template <int WIDTH>
 __device__ __forceinline__ void gather(const u32* tokens, const float* table, float* x, u32* status, i64 n, i64 vocab, i64 width) {
     for (i64 at = global_index() * WIDTH; at < n * width; at += global_size() * WIDTH) {
-        i64 token = tokens[at / width];
+        Division place = divide(at, width);
+        i64 token = tokens[place.quotient];
         bool known = token < vocab;
         if (!known) atomicOr(status, TOKEN_RANGE);
-        i64 source = known ? token * width + at % width : 0;
+        i64 source = known ? token * width + place.rest : 0;
         if (WIDTH == 4)
             store_quad(x + at, load_quad(table + source));
         else

@@ -18,8 +18,8 @@ GLOBAL void add(const float* x, const float* y, float* z, i64 n) {
 
 // Where element `at` of [batch][heads][tokens][dim] lies in [batch * tokens][heads * dim].
 __device__ __forceinline__ i64 merged_place(i64 at, i64 heads, i64 tokens, i64 dim) {
-    i64 row = at / dim, sequence = row / tokens / heads, head = row / tokens % heads;
-    return ((sequence * tokens + row % tokens) * heads + head) * dim + at % dim;
+    Division row = divide(at, dim), token = divide(row.quotient, tokens), head = divide(token.quotient, heads);
+    return ((head.quotient * tokens + token.rest) * heads + head.rest) * dim + row.rest;
 }
 
 // `merged` float [batch * tokens][heads * dim] <-> `split` float [batch][heads][tokens][dim]; n elements, `dim` a multiple of

@@ -38,6 +38,20 @@ __device__ __forceinline__ void store_quad(float* x, i64 at, i64 end, const Quad
         if (at + c < end) x[at + c] = q.v[c];
 }
 
+struct Division {
+    i64 quotient, rest;
+};
+
+// a / b for a >= 0, b > 0. In 32 bits where both fit: a division of 64 bits would cost more than the memory it waits for.
+__device__ __forceinline__ Division divide(i64 a, i64 b) {
+    if (((u64)(a | b) >> 32) == 0) {
+        u32 quotient = (u32)a / (u32)b;
+        return Division{quotient, (u32)a - quotient * (u32)b};
+    }
+    i64 quotient = a / b;
+    return Division{quotient, a - quotient * b};
+}
+
 // First element and stride of this thread in an elementwise launch over quads.
 __device__ __forceinline__ i64 first_quad() { return global_index() * 4; }
 __device__ __forceinline__ i64 next_quad() { return global_size() * 4; }

@@ -21,8 +21,8 @@ struct Pair {
 };
 
 __device__ __forceinline__ Pair pair_of(i64 at, i64 tokens, i64 half) {
-    i64 row = at / half, i = at % half;
-    return Pair{row * 2 * half + i, row % tokens * half + i};
+    Division row = divide(at, half);
+    return Pair{row.quotient * 2 * half + row.rest, divide(row.quotient, tokens).rest * half + row.rest};
 }
 
 template <bool BACK>

@@ -56,6 +56,16 @@ def test_backward(device: Any, n: int, case: str) -> None:
         assert run.bits() == 0
 
 
+def test_one_token_fills_the_batch(device: Any) -> None:
+    """65,536 copies: every atomic of a column meets the others at one address."""
+    tokens, dx = np.full(1 << 16, 5, np.uint32), normals(1, 1 << 16, 8, scale=1e-4)
+    want = reference.embedding_backward(dx, tokens, 7)
+    for run in runs(device):
+        got = embedding_backward(run.device, run.status, run.up(dx), run.up(tokens), 7)
+        assert_same_bits(run.down(got), want)
+        assert run.bits() == 0
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_backward_of_all_widths(device: Any, width: int) -> None:
     tokens, dx = token_cases(150)["random"], floats(1, 150, width, low=-149, high=-1)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditkit.kernels import adamw, cross_entropy, embedding, exact_sum, global_norm, layout, normal, rms_norm
+from auditkit.kernels import adamw, cross_entropy, embedding, exact_sum, global_norm, layout, normal, rms_norm, rope
 from auditkit.kernels.exp import exp
 from auditkit.numerics import adamw as reference_adamw
 from auditkit.numerics import cross_entropy as reference_cross_entropy
@@ -108,11 +108,18 @@ def test_rows(card: Any) -> None:
 
 
 def test_heads(card: Any) -> None:
-    rows, heads, dim = (1 << 20) + 2, 16, 128
+    """More than 2^32 elements: places are divided in 64 bits from there on."""
+    rows, heads, dim = (1 << 21) + 2, 16, 128
     x, want = made(card, rows, heads * dim), expected(rows * heads * dim, dim)
     split = layout.split_heads(card, x, 2, heads)
+    del x
     assert_same_bits(tail(split, dim), want)
     assert_same_bits(tail(layout.merge_heads(card, split), dim), want)
+    table = rope.RopeTable(made(card, rows // 2, dim // 2), made(card, rows // 2, dim // 2))  # any numbers will do
+    low, high = np.split(want, 2)
+    cos, sin = tail(table.cos, dim // 2), tail(table.sin, dim // 2)
+    rotated = np.concatenate([low * cos - high * sin, high * cos + low * sin])
+    assert_same_bits(tail(rope.rope_forward(card, split, table), dim), rotated)
 
 
 def test_logits(card: Any) -> None:
