@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -24,11 +25,11 @@ POSIX_OPTIONAL = pytest.mark.optional("POSIX only: Windows has no /dev/full, clo
 def shell(command: str, tmp_path: Path, run: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """A line of sh in which $A is the program and $RUN an honest run."""
     return subprocess.run(
-        ["sh", "-c", command],
+        ["sh", "-c", command.replace("$A", f"{shlex.quote(sys.executable)} -m auditkit")],
         capture_output=True,
         encoding="utf-8",
         timeout=120,
-        env=environment(tmp_path / "cache", {"A": f"{sys.executable} -m auditkit", "RUN": str(run), **env}),
+        env=environment(tmp_path / "cache", {"RUN": str(run), **env}),
         check=False,
     )
 
