@@ -51,7 +51,9 @@ def check(device: Any, a: Any, b: Any, bits: int) -> None:
     with device.use():
         status = device.zeros((1,), np.uint32)
         rows = exact_dot.quantise(device, status, device.upload(a), bits)
-        columns = exact_dot.quantise_t(device, status, device.upload(np.ascontiguousarray(np.swapaxes(b, -1, -2))), bits)
+        columns = exact_dot.quantise_t(
+            device, status, device.upload(np.ascontiguousarray(np.swapaxes(b, -1, -2))), bits
+        )
         expected = reference.dot(reference.quantise(a, bits), reference.quantise(b, bits))
         for kernel in KERNELS[bits]:
             if kernel == "large128" and rows.padded % 128:
@@ -77,7 +79,12 @@ def test_kinds(device: Any, kind: str, bits: int) -> None:
 
 def test_batches(device: Any) -> None:
     rng = np.random.default_rng(7)
-    check(device, rng.standard_normal((3, 70, 16)).astype(np.float32), rng.standard_normal((3, 9, 16)).astype(np.float32), 14)
+    check(
+        device,
+        rng.standard_normal((3, 70, 16)).astype(np.float32),
+        rng.standard_normal((3, 9, 16)).astype(np.float32),
+        14,
+    )
 
 
 def test_long_rows(device: Any) -> None:
