@@ -63,6 +63,29 @@ __device__ __forceinline__ void dot_small(const i8* a, const i8* b, const i32* e
 // cut into chunks whose v are added up in `wide`, i64 [batch][M][N].
 #define LARGE_CHUNK 3840
 
+// v = 128 R - 127 LL of half a row of a thread's elements, added to what earlier chunks left in `wide`; rounded after the last.
+// All loads come before the first store, for the compiler cannot know that the elements do not alias, and one load after the
+// other would take longer than the products.
+template <typename T, int FIRST, int LAST>
+__device__ __forceinline__ void finish_columns(const Shape& s, const Place& p, const i32 (&acc)[T::WN / 8][4], int half, i64 row,
+                                               bool first, bool last, const i32* ea, const i32* eb, float* c, i64* wide) {
+    i64 line = (p.batch * s.m + row) * s.n;
+    i64 v[LAST - FIRST][2];
+    some_columns<T, FIRST, LAST>(s, p, [&](int j, int r, i64 column) { v[j - FIRST][r] = ((i32*)c)[line + column]; });
+    some_columns<T, FIRST, LAST>(s, p, [&](int j, int r, i64 column) {
+        i64& mine = v[j - FIRST][r];
+        mine = 128 * mine - 127 * (i64)acc[j][2 * half + r];
+        if (!first) mine += wide[line + column];
+    });
+    i32 er = ea[p.batch * s.m + row];
+    some_columns<T, FIRST, LAST>(s, p, [&](int j, int r, i64 column) {
+        if (last)
+            c[line + column] = round_scaled<14>(v[j - FIRST][r], er, eb[p.batch * s.n + column]);
+        else
+            wide[line + column] = v[j - FIRST][r];
+    });
+}
+
 template <typename T>
 __device__ __forceinline__ void dot_large(const i8* a, const i8* b, const i32* ea, const i32* eb, float* c, i64* wide, const Shape& s,
                                           i8* shared) {
@@ -97,20 +120,9 @@ __device__ __forceinline__ void dot_large(const i8* a, const i8* b, const i32* e
             }
             plane++;
         }
-        bool first = k0 == 0, last = k1 == s.k;
-        i32 ec[T::WN / 8][2];
-        load_exponents<T>(ec, eb, s, p);
         each_row<T>(s, p, [&](int i, int half, i64 row) {
-            i32 er = ea[p.batch * s.m + row];
-            i64 line = (p.batch * s.m + row) * s.n;
-            each_column<T>(s, p, [&](int j, int r, i64 column) {
-                i64 v = 128 * (i64)((i32*)c)[line + column] - 127 * (i64)acc[i][j][2 * half + r];
-                if (!first) v += wide[line + column];
-                if (last)
-                    c[line + column] = round_scaled<14>(v, er, ec[j][r]);
-                else
-                    wide[line + column] = v;
-            });
+            finish_columns<T, 0, T::WN / 16>(s, p, acc[i], half, row, k0 == 0, k1 == s.k, ea, eb, c, wide);
+            finish_columns<T, T::WN / 16, T::WN / 8>(s, p, acc[i], half, row, k0 == 0, k1 == s.k, ea, eb, c, wide);
         });
         clear<T>(acc);
         pipe.finish();
@@ -132,26 +144,26 @@ __device__ __forceinline__ void dot_plain(const i8* a, const i8* b, const i32* e
     }
 }
 
-#define SMALL_KERNEL(BITS)                                                                                                            \
-    GLOBAL void __launch_bounds__(THREADS, 3) exact_dot_small_##BITS(const i8* a, const i8* b, const i32* ea, const i32* eb, float* c, \
-                                                                     i64 batch, i64 m, i64 n, i64 k) {                                \
-        extern __shared__ i8 shared[];                                                                                                \
-        dot_small<BITS>(a, b, ea, eb, c, Shape{m, n, k, batch}, shared);                                                              \
+#define ARGUMENTS const i8 *a, const i8 *b, const i32 *ea, const i32 *eb, float *c
+#define SIZES i64 batch, i64 m, i64 n, i64 k
+#define SMALL_KERNEL(BITS)                                                                                   \
+    GLOBAL void __launch_bounds__(Small::THREADS, Small::BLOCKS) exact_dot_small_##BITS(ARGUMENTS, SIZES) {  \
+        extern __shared__ i8 shared[];                                                                       \
+        dot_small<BITS>(a, b, ea, eb, c, Shape{m, n, k, batch}, shared);                                     \
     }
-#define LARGE_KERNEL(BK)                                                                                                               \
-    GLOBAL void __launch_bounds__(THREADS, 2) exact_dot_large##BK##_14(const i8* a, const i8* b, const i32* ea, const i32* eb, float* c, \
-                                                                       i64* wide, i64 batch, i64 m, i64 n, i64 k) {                    \
-        extern __shared__ i8 shared[];                                                                                                 \
-        dot_large<Large##BK>(a, b, ea, eb, c, wide, Shape{m, n, k, batch}, shared);                                                    \
+#define LARGE_KERNEL(NAME, T)                                                                                   \
+    GLOBAL void __launch_bounds__(T::THREADS, T::BLOCKS) exact_dot_##NAME##_14(ARGUMENTS, i64* wide, SIZES) {   \
+        extern __shared__ i8 shared[];                                                                          \
+        dot_large<T>(a, b, ea, eb, c, wide, Shape{m, n, k, batch}, shared);                                     \
     }
-#define PLAIN_KERNEL(BITS)                                                                                                             \
-    GLOBAL void exact_dot_plain_##BITS(const i8* a, const i8* b, const i32* ea, const i32* eb, float* c, i64 batch, i64 m, i64 n, i64 k) { \
-        dot_plain<BITS>(a, b, ea, eb, c, Shape{m, n, k, batch});                                                                       \
+#define PLAIN_KERNEL(BITS)                                               \
+    GLOBAL void exact_dot_plain_##BITS(ARGUMENTS, SIZES) {               \
+        dot_plain<BITS>(a, b, ea, eb, c, Shape{m, n, k, batch});         \
     }
 
 SMALL_KERNEL(14)
 SMALL_KERNEL(21)
-LARGE_KERNEL(64)
-LARGE_KERNEL(128)
+LARGE_KERNEL(large64, Large64)
+LARGE_KERNEL(large128, Large128)
 PLAIN_KERNEL(14)
 PLAIN_KERNEL(21)

@@ -3,15 +3,15 @@
 #include "common.cuh"
 #include "tensor.cuh"
 
-#define THREADS 128  // four warps, two by two
-
-// Each warp multiplies WM x WN, all four 2 WM x 2 WN, over BK bytes of K at a time, STAGES of these in flight.
-template <int WM_, int WN_, int BK_, int STAGES_>
+// Each warp multiplies WM x WN, the DOWN x ACROSS warps of a block BM x BN, over BK bytes of K at a time, STAGES of these in
+// flight. BLOCKS of it share a multiprocessor.
+template <int WM_, int WN_, int DOWN, int ACROSS_, int BK_, int STAGES_, int BLOCKS_>
 struct Tile {
-    static constexpr int WM = WM_, WN = WN_, BK = BK_, STAGES = STAGES_;
-    static constexpr int PARTS = BK / 16;             // 16-byte pieces of a row
-    static constexpr int ROWS = THREADS / PARTS;      // rows that the block copies at once, a piece a thread
-    static constexpr int BYTES = 2 * (WM + WN) * BK;  // of one stage
+    static constexpr int WM = WM_, WN = WN_, ACROSS = ACROSS_, BK = BK_, STAGES = STAGES_, BLOCKS = BLOCKS_;
+    static constexpr int BM = WM * DOWN, BN = WN * ACROSS, THREADS = 32 * DOWN * ACROSS;
+    static constexpr int PARTS = BK / 16;         // 16-byte pieces of a row
+    static constexpr int ROWS = THREADS / PARTS;  // rows that the block copies at once, a piece a thread
+    static constexpr int BYTES = (BM + BN) * BK;  // of one stage
 
     // Where piece `part` of `row` lies: permuted so that the eight rows which ldmatrix reads together lie in eight different
     // groups of banks. Rows that are ROWS apart have the same permutation.
@@ -21,9 +21,9 @@ struct Tile {
     }
 };
 
-using Small = Tile<32, 32, 64, 4>;      // 32 KiB
-using Large64 = Tile<64, 64, 64, 4>;    // 64 KiB: every card from sm_75 on
-using Large128 = Tile<64, 64, 128, 3>;  // 96 KiB
+using Small = Tile<32, 32, 2, 2, 64, 4, 3>;      // 32 KiB
+using Large64 = Tile<64, 64, 2, 2, 64, 4, 2>;    // 64 KiB: every card from sm_75 on
+using Large128 = Tile<64, 64, 2, 2, 128, 3, 2>;  // 96 KiB
 
 struct Shape {
     i64 m, n, k;  // k padded
@@ -38,7 +38,7 @@ struct Place {
 
 template <typename T>
 __device__ __forceinline__ Place place_of(const Shape& s, i64 index) {
-    constexpr int BM = 2 * T::WM, BN = 2 * T::WN;
+    constexpr int BM = T::BM, BN = T::BN;
     i64 tiles_m = (s.m + BM - 1) / BM, tiles_n = (s.n + BN - 1) / BN;
     i64 per = tiles_m * tiles_n;
     Place p;
@@ -74,12 +74,12 @@ struct Pipeline {
     int left, fetched;          // tiles of K left in its plane, tiles fetched
 
     __device__ __forceinline__ i8* tile_a(int t) { return shared + (t % T::STAGES) * T::BYTES; }
-    __device__ __forceinline__ i8* tile_b(int t) { return tile_a(t) + 2 * T::WM * T::BK; }
+    __device__ __forceinline__ i8* tile_b(int t) { return tile_a(t) + T::BM * T::BK; }
 
     __device__ __forceinline__ void fetch() {
         if (fetched < count) {
-            load_rows<T, 2 * T::WM>(tile_a(fetched), next_a, stride);
-            load_rows<T, 2 * T::WN>(tile_b(fetched), next_b, stride);
+            load_rows<T, T::BM>(tile_a(fetched), next_a, stride);
+            load_rows<T, T::BN>(tile_b(fetched), next_b, stride);
             next_a += T::BK;
             next_b += T::BK;
             if (--left == 0) {
@@ -136,13 +136,13 @@ __device__ __forceinline__ void clear(i32 (&acc)[T::WM / 16][T::WN / 8][4]) {
             for (int r = 0; r < 4; r++) acc[i][j][r] = 0;
 }
 
-// acc += a pair of tiles: each of four warps multiplies its part. The next copy starts between loading and multiplying, where
+// acc += a pair of tiles: each warp multiplies its part. The next copy starts between loading and multiplying, where
 // it costs the least.
 template <typename T>
 __device__ __forceinline__ void multiply_tile(i32 (&acc)[T::WM / 16][T::WN / 8][4], int t, Pipeline<T>& pipe) {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    int row_a = (warp >> 1) * T::WM + (lane & 15), part_a = lane >> 4;
-    int row_b = (warp & 1) * T::WN + (lane & 7) + ((lane >> 4) << 3), part_b = (lane >> 3) & 1;
+    int row_a = warp / T::ACROSS * T::WM + (lane & 15), part_a = lane >> 4;
+    int row_b = warp % T::ACROSS * T::WN + (lane & 7) + ((lane >> 4) << 3), part_b = (lane >> 3) & 1;
     const i8 *ta = pipe.tile_a(t), *tb = pipe.tile_b(t);
 #pragma unroll
     for (int k = 0; k < T::BK / 32; k++) {
@@ -162,7 +162,7 @@ __device__ __forceinline__ void multiply_tile(i32 (&acc)[T::WM / 16][T::WN / 8][
 // Rows of c that a thread's accumulators [i][..][2 half ..] belong to: calls f(i, half, row) for those inside the matrix.
 template <typename T, typename F>
 __device__ __forceinline__ void each_row(const Shape& s, const Place& p, F f) {
-    i64 row0 = p.m0 + (threadIdx.x >> 6) * T::WM + ((threadIdx.x & 31) >> 2);
+    i64 row0 = p.m0 + (threadIdx.x >> 5) / T::ACROSS * T::WM + ((threadIdx.x & 31) >> 2);
 #pragma unroll
     for (int i = 0; i < T::WM / 16; i++)
 #pragma unroll
@@ -170,15 +170,20 @@ __device__ __forceinline__ void each_row(const Shape& s, const Place& p, F f) {
             if (row0 + i * 16 + half * 8 < s.m) f(i, half, row0 + i * 16 + half * 8);
 }
 
-// Columns likewise: calls f(j, r, column) for accumulators [..][j][.. + r].
-template <typename T, typename F>
-__device__ __forceinline__ void each_column(const Shape& s, const Place& p, F f) {
-    i64 column0 = p.n0 + ((threadIdx.x >> 5) & 1) * T::WN + (threadIdx.x & 3) * 2;
+// Columns likewise: calls f(j, r, column) for accumulators [..][j][.. + r], FIRST <= j < LAST.
+template <typename T, int FIRST, int LAST, typename F>
+__device__ __forceinline__ void some_columns(const Shape& s, const Place& p, F f) {
+    i64 column0 = p.n0 + (threadIdx.x >> 5) % T::ACROSS * T::WN + (threadIdx.x & 3) * 2;
 #pragma unroll
-    for (int j = 0; j < T::WN / 8; j++)
+    for (int j = FIRST; j < LAST; j++)
 #pragma unroll
         for (int r = 0; r < 2; r++)
             if (column0 + j * 8 + r < s.n) f(j, r, column0 + j * 8 + r);
+}
+
+template <typename T, typename F>
+__device__ __forceinline__ void each_column(const Shape& s, const Place& p, F f) {
+    some_columns<T, 0, T::WN / 8>(s, p, f);
 }
 
 // Exponents of a thread's columns.

@@ -100,7 +100,7 @@ class Device:
     def upload(self, array: npt.NDArray[Any]) -> Array:
         """A copy of a host array."""
         held = self.empty(array.shape, array.dtype)
-        held.set(np.ascontiguousarray(array))
+        held.set(np.ascontiguousarray(array).reshape(array.shape))  # NumPy makes a 0-d array 1-d on the way
         return held
 
     def download(self, array: Array) -> npt.NDArray[Any]:
