@@ -1,6 +1,6 @@
 """The same bits whatever the number of threads, the vector extensions, the BLAS kernels and the hash seed.
 
-Each case is a process of its own: it makes all vectors and large products, and trains three tiny models for a few steps.
+Each case is a process of its own: all vectors, large products, and three tiny models trained for three steps.
 `make oldest` does the same with the oldest NumPy that is allowed.
 """
 
