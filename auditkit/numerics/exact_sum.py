@@ -32,35 +32,40 @@ def from_fixed(total: I64, unit: int) -> F32:
 
 
 def sum_rows(terms: I64) -> I64:
-    """Sum (N, ...) int64 over the first axis. Raises NonFinite when the sizes of the terms add up to 2^62 or more."""
-    _check_sizes(terms, np.zeros(1, np.int64))
-    total: I64 = np.add.reduce(terms, axis=0, dtype=np.int64)
-    return total
+    """Sum (N, ...) int64 over the first axis, |terms| < 2^62. Raises NonFinite for a true sum outside [-2^62, 2^62)."""
+    if _tame(terms):
+        total: I64 = np.add.reduce(terms, axis=0, dtype=np.int64)
+        return total
+    return sum_segments(terms, np.zeros(1, np.int64))[0]  # type: ignore[no-any-return]
 
 
 def sum_segments(terms: I64, starts: IntArray) -> I64:
-    """Sums of consecutive rows of (N, ...) int64: segment i is rows starts[i] .. starts[i+1]-1. Raises NonFinite as
-    sum_rows.
-    """
-    _check_sizes(terms, starts)
+    """Sums of consecutive rows of (N, ...) int64: segment i is rows starts[i] .. starts[i+1]-1. Raises as sum_rows."""
     total: I64 = np.add.reduceat(terms, starts, axis=0, dtype=np.int64)
+    if not _tame(terms):
+        high = np.add.reduceat(terms >> 32, starts, axis=0, dtype=np.int64)
+        low = np.add.reduceat(terms & 0xFFFFFFFF, starts, axis=0, dtype=np.int64)
+        high += low >> 32  # the true sum divided by 2^32, rounded down; neither part can wrap
+        _check_range(high, 1 << 30)
     return total
 
 
+def _tame(terms: I64) -> bool:
+    """Whether no sum over the first axis of (N, ...) can leave the range."""
+    return terms.size == 0 or _size(terms) * terms.shape[0] < _LIMIT
+
+
 def add_sums(total: I64, terms: I64) -> I64:
-    """total + terms elementwise, both int64 sums. Raises NonFinite when a sum would leave +-2^62."""
-    if total.size and not (_size(total) + _size(terms) < _LIMIT):
-        _check_sizes(np.stack([total, terms]), np.zeros(1, np.int64))
-    return total + terms
+    """total + terms elementwise, both within [-2^62, 2^62). Raises NonFinite for a sum outside that range."""
+    summed = total + terms
+    _check_range(summed, 1 << 62)
+    return summed
+
+
+def _check_range(sums: I64, limit: int) -> None:
+    if sums.size and not (sums.min() >= -limit and sums.max() < limit):
+        raise NonFinite("an exact sum leaves 62 bits")
 
 
 def _size(array: I64) -> float:
     return max(float(array.max()), -float(array.min()))
-
-
-def _check_sizes(terms: I64, starts: IntArray) -> None:
-    if terms.size == 0 or _size(terms) * terms.shape[0] < _LIMIT:
-        return
-    sizes = np.add.reduceat(np.abs(terms).astype(np.float64), starts, axis=0, dtype=np.float64)
-    if float(sizes.max()) >= _LIMIT:
-        raise NonFinite("an exact sum leaves 62 bits")

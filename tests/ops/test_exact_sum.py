@@ -92,23 +92,33 @@ def test_segments_add_up_as_rows_do() -> None:
 HALF = 1 << 61
 
 
-def test_a_sum_stops_only_where_its_own_sizes_reach_2_to_the_62() -> None:
-    """Large terms of different sums may not add up: a step that has a result must not be refused."""
+def test_large_terms_of_different_sums_do_not_add_up() -> None:
     apart = np.array([[HALF, 0, 5], [0, -HALF, 5]], np.int64)
     assert sum_rows(apart).tolist() == [HALF, -HALF, 10]
     assert add_sums(apart[0], apart[1]).tolist() == [HALF, -HALF, 10]
     assert sum_segments(np.array([[HALF], [HALF]], np.int64), np.array([0, 1])).tolist() == [[HALF], [HALF]]
 
 
-@pytest.mark.parametrize("second", [HALF, -HALF])
-def test_a_sum_whose_sizes_reach_2_to_the_62_stops(second: int) -> None:
-    terms = np.array([[HALF, 0], [second, 0]], np.int64)
+def test_a_sum_may_pass_through_large_values() -> None:
+    """The rule is one of the true total: order and partial sums must not decide whether a step has a result."""
+    terms = np.array([[HALF], [HALF], [-HALF], [3]], np.int64)
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 1, 3]):
+        assert sum_rows(terms[order]).tolist() == [HALF + 3]
+    assert sum_rows(np.array([[-HALF], [-HALF]], np.int64)).tolist() == [-2 * HALF]
+
+
+@pytest.mark.parametrize("count", [2, 8, 16, 1000])
+def test_a_sum_that_leaves_its_range_stops_even_if_it_wraps(count: int) -> None:
+    """8 terms of 2^61 wrap to 0 modulo 2^64."""
+    terms = np.full((count, 2), HALF, np.int64)
     with pytest.raises(NonFinite, match="leaves 62 bits"):
         sum_rows(terms)
     with pytest.raises(NonFinite, match="leaves 62 bits"):
-        add_sums(terms[0], terms[1])
+        sum_segments(np.concatenate([terms, terms]), np.array([0, count]))
     with pytest.raises(NonFinite, match="leaves 62 bits"):
-        sum_segments(np.concatenate([terms, terms]), np.array([0, 2]))
+        sum_rows(np.concatenate([-terms, -terms[:1]]))
+    with pytest.raises(NonFinite, match="leaves 62 bits"):
+        add_sums(terms[0], terms[1])
 
 
 def test_add_sums_leaves_its_operands_alone() -> None:
