@@ -16,7 +16,18 @@ MAX_FUNCTION = 60  # lines
 
 # Modules of numerics/ that ops are built from; every other module is an op.
 HELPERS = frozenset(
-    {"__init__", "angle", "arrays", "elementwise", "known_answers", "nonfinite", "product", "reference", "self_test"}
+    {
+        "__init__",
+        "angle",
+        "arrays",
+        "elementwise",
+        "known_answers",
+        "lists",
+        "nonfinite",
+        "product",
+        "reference",
+        "self_test",
+    }
 )
 
 # Modules of kernels/ that launchers are built from; every other module launches the kernels of one op.

@@ -169,4 +169,4 @@ class Network:
 
     def _add(self, name: str, terms: I64) -> None:
         held = self.grads.get(name)
-        self.grads[name] = terms if held is None else self.ops.add_sums(held, terms)
+        self.grads[name] = terms if held is None else self.ops.add_sums([held], [terms])[0]

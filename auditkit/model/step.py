@@ -20,8 +20,9 @@ from auditkit.formats.recipe import Recipe
 from auditkit.formats.tensors import TensorEntry, dtype_name, gradient_root
 from auditkit.model.network import Grads, Network, Prepared, prepare
 from auditkit.model.ops import Ops
-from auditkit.model.params import ParamSpec, parameter_table
+from auditkit.model.params import parameter_table
 from auditkit.model.state import State
+from auditkit.numerics.adamw import AdamWScalars
 from auditkit.numerics.arrays import F32, I64, IntArray
 from auditkit.numerics.exact_sum import GRADIENT_UNIT
 from auditkit.numerics.nonfinite import NonFinite
@@ -80,29 +81,34 @@ def update(
     state: State, total: GradSum, total_targets: int, recipe: Recipe, ops: Ops, *, threads: int = 1
 ) -> tuple[State, StepResult]:
     """Round the sums, clip, take the AdamW step. The result's leaves are empty. Raises NonFinite."""
-    opt = recipe.optimizer
+    opt, specs = recipe.optimizer, parameter_table(recipe.model)
+    names = [spec.name for spec in specs]
     with ThreadPoolExecutor(threads) as pool:
-        rounded = dict(
-            zip(total.grads, pool.map(lambda g: ops.from_fixed(g, GRADIENT_UNIT), total.grads.values()), strict=True)
-        )
-        norm = ops.norm_from_squares(list(pool.map(ops.squares, rounded.values())))
-        clip = ops.clip_factor(norm, np.float32(opt.clip_norm))
+        each = pool.map if threads > 1 else map
+        rounded = ops.from_fixed([total.grads[name] for name in names], GRADIENT_UNIT, each)
+        norm = ops.norm_from_squares([ops.squares(rounded, each)])
         lr = np.float32(ops.learning_rate(recipe.schedule, state.step))
-        scalars = ops.adamw_scalars(
-            lr=lr, beta1=opt.beta1, beta2=opt.beta2, eps=opt.eps, weight_decay=opt.weight_decay, update=state.step + 1
+        made = ops.adamw(
+            [state.params[name] for name in names],
+            [state.adam_m[name] for name in names],
+            [state.adam_v[name] for name in names],
+            rounded,
+            clip=ops.clip_factor(norm, np.float32(opt.clip_norm)),
+            scalars=_scalars(lr, recipe, ops, state.step + 1),
+            decayed=[spec.decayed for spec in specs],
+            each=each,
         )
-
-        def one(spec: ParamSpec) -> tuple[F32, F32, F32]:
-            n = spec.name
-            arrays = (state.params[n], state.adam_m[n], state.adam_v[n], rounded[n])
-            return ops.adamw(*arrays, clip=clip, scalars=scalars, decayed=spec.decayed)
-
-        specs = parameter_table(recipe.model)
-        triples = dict(zip((s.name for s in specs), pool.map(one, specs), strict=True))
-    new = State(state.step + 1, *({n: t[role] for n, t in triples.items()} for role in range(3)))
+    new = State(state.step + 1, *(dict(zip(names, arrays, strict=True)) for arrays in made))
     ops.check_finite({f"{role} of {name}": array for name, role, array in new.tensors()})
     loss = ops.mean_loss(int(total.loss_sum), total_targets)
-    return new, StepResult(loss, norm, lr, gradient_digest(rounded, ops), ())
+    return new, StepResult(loss, norm, lr, gradient_digest(dict(zip(names, rounded, strict=True)), ops), ())
+
+
+def _scalars(lr: np.float32, recipe: Recipe, ops: Ops, update: int) -> AdamWScalars:
+    opt = recipe.optimizer
+    return ops.adamw_scalars(
+        lr=lr, beta1=opt.beta1, beta2=opt.beta2, eps=opt.eps, weight_decay=opt.weight_decay, update=update
+    )
 
 
 def step(
@@ -156,5 +162,8 @@ def _part(
 
 
 def _add(total: GradSum, part: GradSum, ops: Ops) -> GradSum:
-    summed = {name: ops.add_sums(held, part.grads[name]) for name, held in total.grads.items()}
-    return GradSum(summed, ops.add_sums(total.loss_sum, part.loss_sum))
+    names = list(total.grads)
+    *sums, loss_sum = ops.add_sums(
+        [*(total.grads[name] for name in names), total.loss_sum], [*(part.grads[name] for name in names), part.loss_sum]
+    )
+    return GradSum(dict(zip(names, sums, strict=True)), loss_sum)

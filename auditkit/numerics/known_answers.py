@@ -111,12 +111,12 @@ def _integers() -> I64:
 @_probe
 def _from_fixed(ops: Any, place: Place) -> Outputs:
     for unit in (SOFTMAX_UNIT, LOSS_UNIT, GRADIENT_UNIT):
-        yield ops.from_fixed(place(_integers()), unit)
+        yield from ops.from_fixed([place(_integers())], unit)
 
 
 @_probe
 def _add_sums(ops: Any, place: Place) -> Outputs:
-    yield ops.add_sums(place(_integers() >> 1), place(_integers()[::-1] >> 1))
+    yield from ops.add_sums([place(_integers() >> 1)], [place(np.ascontiguousarray(_integers()[::-1] >> 1))])
 
 
 @_probe
@@ -251,7 +251,7 @@ def _mean_loss(ops: Any, place: Place) -> Outputs:
 
 @_probe
 def _squares(ops: Any, place: Place) -> Outputs:
-    yield from (ops.squares(place(floats(29, 130, low=low, high=low + 8))) for low in (-149, -36, -18, 4))
+    yield from (ops.squares([place(floats(29, 130, low=low, high=low + 8))]) for low in (-149, -36, -18, 4))
 
 
 @_probe
@@ -290,8 +290,9 @@ def _adamw(ops: Any, place: Place) -> Outputs:
     moments = floats(30, 130, low=-30, high=-3), np.abs(floats(31, 130, low=-149, high=-10))
     for low, decayed in ((-149, True), (-75, False), (-8, True)):
         arrays = floats(32, 130), *moments, floats(33, 130, low=low, high=low + 12)
-        placed = [place(a) for a in arrays]
-        yield from ops.adamw(*placed, clip=np.float32(0.3), scalars=_scalars(ops, 3), decayed=decayed)
+        placed = [[place(a)] for a in arrays]
+        for (new,) in ops.adamw(*placed, clip=np.float32(0.3), scalars=_scalars(ops, 3), decayed=[decayed]):
+            yield new
 
 
 def _text(ops: Any, output: Any) -> str:

@@ -1,11 +1,12 @@
 """The reference back end: every op of the specification under the name that all back ends share."""
 
-from auditkit.numerics.adamw import adamw, adamw_scalars
+from auditkit.numerics.adamw import adamw_scalars
 from auditkit.numerics.cross_entropy import cross_entropy, mean_loss
 from auditkit.numerics.embedding import embedding_backward, embedding_forward
-from auditkit.numerics.exact_sum import add_sums, from_fixed, to_fixed
-from auditkit.numerics.global_norm import clip_factor, norm_from_squares, squares
+from auditkit.numerics.exact_sum import to_fixed
+from auditkit.numerics.global_norm import clip_factor, norm_from_squares
 from auditkit.numerics.layout import add, check_finite, digests, merge_heads, split_heads
+from auditkit.numerics.lists import adamw, add_sums, from_fixed, squares
 from auditkit.numerics.product import attention_backward, attention_forward, dot, quantise, quantise_t
 from auditkit.numerics.rms_norm import rms_norm_backward, rms_norm_forward
 from auditkit.numerics.rope import rope_backward, rope_forward, rope_table
