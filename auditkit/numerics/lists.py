@@ -1,0 +1,54 @@
+"""Ops over lists of tensors, as a back end that launches kernels wants them; here one tensor after the other.
+
+`each` maps a function over the list: `map`, or a thread pool's. Tensors do not touch each other, so it cannot change
+a bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from auditkit.numerics import adamw as tensor_adamw
+from auditkit.numerics import exact_sum, global_norm
+from auditkit.numerics.adamw import AdamWScalars
+from auditkit.numerics.arrays import F32, I64
+
+Each: TypeAlias = Callable[..., Iterable[Any]]
+
+
+def add_sums(totals: Sequence[I64], terms: Sequence[I64], each: Each = map) -> list[I64]:
+    """`exact_sum.add_sums` of each pair."""
+    return list(each(exact_sum.add_sums, totals, terms))
+
+
+def from_fixed(totals: Sequence[I64], unit: int, each: Each = map) -> list[F32]:
+    """`exact_sum.from_fixed` of each."""
+    return list(each(lambda total: exact_sum.from_fixed(total, unit), totals))
+
+
+def squares(grads: Sequence[F32], each: Each = map) -> int:
+    """The sum of `global_norm.squares` over all tensors, an integer in units 2^-62."""
+    return sum(each(global_norm.squares, grads))
+
+
+def adamw(
+    params: Sequence[F32],
+    ms: Sequence[F32],
+    vs: Sequence[F32],
+    grads: Sequence[F32],
+    *,
+    clip: np.float32,
+    scalars: AdamWScalars,
+    decayed: Sequence[bool],
+    each: Each = map,
+) -> tuple[list[F32], list[F32], list[F32]]:
+    """`adamw.adamw` of each tensor: new params, ms and vs. decayed: for each tensor, whether it decays."""
+
+    def one(p: F32, m: F32, v: F32, g: F32, decays: bool) -> tuple[F32, F32, F32]:
+        return tensor_adamw.adamw(p, m, v, g, clip=clip, scalars=scalars, decayed=decays)
+
+    made = list(each(one, params, ms, vs, grads, decayed))
+    return [p for p, _, _ in made], [m for _, m, _ in made], [v for _, _, v in made]
