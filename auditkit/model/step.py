@@ -7,9 +7,11 @@ threads, ranks or machines cannot change a bit.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -26,6 +28,8 @@ from auditkit.numerics.adamw import AdamWScalars
 from auditkit.numerics.arrays import F32, I64, IntArray
 from auditkit.numerics.exact_sum import GRADIENT_UNIT
 from auditkit.numerics.nonfinite import NonFinite
+
+T = TypeVar("T")
 
 __all__ = ["GradSum", "NonFinite", "StepResult", "grads", "micro_batches", "step", "update"]
 
@@ -83,7 +87,7 @@ def update(
     """Round the sums, clip, take the AdamW step. The result's leaves are empty. Raises NonFinite."""
     opt, specs = recipe.optimizer, parameter_table(recipe.model)
     names = [spec.name for spec in specs]
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(threads) as pool:  # starts no thread before it is used
         each = pool.map if threads > 1 else map
         rounded = ops.from_fixed([total.grads[name] for name in names], GRADIENT_UNIT, each)
         norm = ops.norm_from_squares([ops.squares(rounded, each)])
@@ -123,21 +127,18 @@ def step(
     """Take state N to state N + 1 with batch N.
 
     tokens           (S, T + 1) integers below the vocabulary size
-    threads          micro-batches computed side by side; cannot change a bit
+    threads          micro-batches computed side by side; cannot change a bit. With one, all ops run in this thread
     on_micro_batch   called with the number of finished micro-batches, from this thread
     Raises NonFinite when the step has no result (SPEC.md section 1).
     """
     total_targets = tokens.shape[0] * (tokens.shape[1] - 1)
     prepared = prepare(state.params, recipe, ops)
-    parts = list(micro_batches(tokens, recipe))
-    workers = max(1, min(threads, len(parts)))
+    workers = max(1, min(threads, recipe.batch.micro_batches))
     total: GradSum | None = None
     leaves = []
-    with (
-        _blas().limit(limits=max(1, threads // workers)),
-        ThreadPoolExecutor(workers) as pool,
-    ):
-        results = pool.map(lambda part: _part(prepared, part, total_targets, recipe, ops), parts)
+    with _blas().limit(limits=max(1, threads // workers)):
+        parts = micro_batches(tokens, recipe)
+        results = _in_order(lambda part: _part(prepared, part, total_targets, recipe, ops), parts, workers)
         for done, (part, part_leaf) in enumerate(results, start=1):
             total = part if total is None else _add(total, part, ops)
             leaves.append(part_leaf)
@@ -146,6 +147,23 @@ def step(
     assert total is not None  # a recipe has at least one sequence a step
     new, result = update(state, total, total_targets, recipe, ops, threads=threads)
     return new, StepResult(result.loss, result.norm, result.lr, result.gradient, tuple(leaves))
+
+
+def _in_order(function: Callable[[IntArray], T], items: Iterable[IntArray], workers: int) -> Iterator[T]:
+    """function(item) of each item in order, `workers` at a time and never further ahead: each result is as large as
+    the model.
+    """
+    if workers == 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: deque[Future[T]] = deque()
+        for item in items:
+            if len(waiting) == workers:
+                yield waiting.popleft().result()
+            waiting.append(pool.submit(function, item))
+        while waiting:
+            yield waiting.popleft().result()
 
 
 @functools.cache

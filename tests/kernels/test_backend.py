@@ -1,0 +1,68 @@
+"""The CUDA back end as a whole: known answers of every op, and training steps with the records of the reference."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from auditkit.errors import MachineFault, Unsupported
+from auditkit.kernels.backend import NOT_FINITE, SUM_RANGE, TOKEN_RANGE, CudaOps
+from auditkit.model.state import State, document, initial_state
+from auditkit.model.step import step
+from auditkit.numerics import reference, self_test
+from auditkit.numerics.nonfinite import NonFinite
+from tests.golden.make_training import RECIPES, tokens_of
+
+
+@pytest.fixture
+def ops(device: Any) -> Iterator[CudaOps]:
+    made = CudaOps(device)
+    with device.use():
+        yield made
+
+
+def test_known_answers_of_every_op(ops: CudaOps) -> None:
+    self_test.check_known_answers(ops, ops.place)
+
+
+def placed(state: State, ops: CudaOps) -> State:
+    roles = (
+        {name: ops.place(array) for name, array in role.items()} for role in (state.params, state.adam_m, state.adam_v)
+    )
+    return State(state.step, *roles)
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_steps_equal_the_reference(ops: CudaOps, name: str) -> None:
+    recipe = RECIPES[name]
+    here = initial_state(recipe)
+    there = placed(here, ops)
+    for number in range(2):
+        tokens = tokens_of(recipe, number)
+        here, expected = step(here, tokens, recipe, reference)
+        there, found = step(there, tokens, recipe, ops)
+        assert dataclasses.asdict(found) == dataclasses.asdict(expected)
+        assert document(there, recipe, ops) == document(here, recipe)
+
+
+@pytest.mark.parametrize(
+    ("bits", "error"), [(NOT_FINITE, NonFinite), (SUM_RANGE | NOT_FINITE, Unsupported), (TOKEN_RANGE, MachineFault)]
+)
+def test_the_status_word_ends_the_step_and_is_cleared(ops: CudaOps, bits: int, error: type[Exception]) -> None:
+    ops.status = ops.place(np.array([bits], np.uint32))
+    with pytest.raises(error):
+        ops.check_finite({})
+    ops.check_finite({})
+
+
+def test_a_step_without_a_result(ops: CudaOps) -> None:
+    recipe = RECIPES[min(RECIPES)]
+    state = initial_state(recipe)
+    name = next(iter(state.params))
+    state.params[name][0, 0] = np.inf
+    with pytest.raises(NonFinite):
+        step(placed(state, ops), tokens_of(recipe, 0) * 0, recipe, ops)
