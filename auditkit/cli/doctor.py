@@ -28,6 +28,8 @@ def _lines(found: Health) -> Iterator[str]:
     from auditkit.cli.progress import size
 
     yield f"self-test  {found.self_test}, {found.self_test_seconds:.2f} s in {found.threads} thread(s)"
+    yield f"device     {printable(found.device)}"
+    yield f"cuda       {printable(found.cuda)}"
     yield f"system     {printable(found.system)}"
     for package, version in found.versions.items():
         yield f"version    {package} {version}"

@@ -24,7 +24,10 @@ Artifacts = Annotated[
     typer.Option("--artifacts", metavar="URL", help="Try this folder or URL first for every file but run.json."),
 ]
 Device = Annotated[
-    str, typer.Option("--device", metavar="auto|cpu", help="Where to replay; auto takes the best that is supported.")
+    str,
+    typer.Option(
+        "--device", metavar="auto|cpu|cuda[:N]", help="Where to replay; auto takes the best that is supported."
+    ),
 ]
 Threads = Annotated[
     int | None, typer.Option("--threads", metavar="N", help="Threads of the replay; any number gives the same bits.")

@@ -73,23 +73,47 @@ class Device:
         properties = self.cupy.cuda.runtime.getDeviceProperties(self.index)
         return str(properties["name"].decode())
 
+    def describe(self) -> str:
+        """Card, architecture, memory, driver and compiler in one line."""
+        driver = int(self.cupy.cuda.runtime.driverGetVersion())
+        free, total = self.memory()
+        return (
+            f"{self.name}, sm_{self.architecture}, {free >> 20} of {total >> 20} MiB free, "
+            f"driver for CUDA {driver // 1000}.{driver % 1000 // 10}, CuPy {self.cupy.__version__}, "
+            f"NVRTC {self._compiler.version}"
+        )
+
     @contextmanager
     def use(self) -> Iterator[None]:
-        """Make this the current device and its pool the allocator, for the calls inside."""
-        with self._device, self.cupy.cuda.using_allocator(self.pool.malloc):
+        """Make this the current device for the calls inside."""
+        with self._device:
             yield
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """Memory with undefined contents. Raises Unsupported with needed and free bytes when there is too little."""
+        """Memory with undefined contents, from this device's own pool.
+
+        Raises Unsupported with needed and free bytes when there is too little.
+        """
+        need = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         try:
-            return self.cupy.empty(shape, dtype)
+            with self._device:
+                return self.cupy.ndarray(shape, dtype, memptr=self.pool.malloc(need))
         except self.cupy.cuda.memory.OutOfMemoryError as error:
-            need = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-            free, total = self.cupy.cuda.runtime.memGetInfo()
+            free, total = self.memory()
             raise Unsupported(
                 f"device {self.index} has too little memory: {need} bytes more needed, {free} of {total} bytes free",
                 hint="free the device, or use --device cpu",
             ) from error
+
+    def memory(self) -> tuple[int, int]:
+        """(free, total) bytes of the device; what the pool holds without using it counts as free."""
+        with self._device:
+            free, total = self.cupy.cuda.runtime.memGetInfo()
+        return int(free) + int(self.pool.free_bytes()), int(total)
+
+    def release(self) -> None:
+        """Give the pool's unused memory back to the device."""
+        self.pool.free_all_blocks()
 
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """Memory of zero bytes."""
@@ -125,7 +149,8 @@ class Device:
             return
         if blocks[0] > _MAX_GRID_X:
             raise Unsupported(f"{kernel} would need {blocks[0]} blocks, more than one launch can have")
-        self._function(op, kernel, shared)(blocks, (block,), tuple(args), shared_mem=shared)
+        with self._device:
+            self._function(op, kernel, shared)(blocks, (block,), tuple(args), shared_mem=shared)
 
     def _function(self, op: str, kernel: str, shared: int) -> Any:
         key = (op, kernel, shared)

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from auditkit.errors import Unsupported, UsageError
 from auditkit.formats.recipe import Recipe
+from auditkit.kernels.backend import CudaOps
+from auditkit.kernels.device import Device
 from auditkit.model.ops import Ops
 from auditkit.model.state import State
 from auditkit.model.step import StepResult, step
 from auditkit.numerics import reference, self_test
 from auditkit.numerics.arrays import IntArray
 from auditkit.replay import machine
+from auditkit.store.cache import default_dir
 
-DEVICES = ("auto", "cpu")
 MAX_THREADS = 1024
+_CUDA = re.compile(r"cuda(?::([0-9]{1,3}))?")
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,14 @@ class Backend:
             for result in results:
                 result.result()
 
+    def place(self, state: State) -> State:
+        """The state with its arrays where this back end computes."""
+        return state
+
+    def host(self, state: State) -> State:
+        """The state with its arrays as NumPy arrays."""
+        return state
+
     def step(
         self, state: State, tokens: IntArray, recipe: Recipe, *, on_micro_batch: Callable[[int], None] | None = None
     ) -> tuple[State, StepResult]:
@@ -60,18 +74,56 @@ class Backend:
         return step(state, tokens, recipe, self.ops, threads=self.threads, on_micro_batch=on_micro_batch)
 
 
-def choose(device: str = "auto", threads: int | None = None) -> Backend:
-    """The back end for `device` ("auto" or "cpu") with `threads` workers, by default one for each processor.
+class CudaBackend(Backend):
+    """The kernels of one CUDA device, driven from one thread."""
 
-    Unsupported: another device. UsageError: a number of threads outside 1..1024.
+    ops: CudaOps
+
+    def self_test(self) -> None:
+        """As Backend.self_test: this thread's arithmetic, and the known answers of every op on the device."""
+        self_test.run(self.ops, self.ops.place)
+
+    def place(self, state: State) -> State:
+        return _moved(state, self.ops.place)
+
+    def host(self, state: State) -> State:
+        return _moved(state, self.ops.host)
+
+
+def _moved(state: State, move: Callable[[Any], Any]) -> State:
+    roles = (state.params, state.adam_m, state.adam_v)
+    return State(state.step, *({name: move(array) for name, array in role.items()} for role in roles))
+
+
+def choose(device: str = "auto", threads: int | None = None, *, cache: Path | None = None) -> Backend:
+    """The back end for `device` with `threads` workers on a CPU, by default one for each processor.
+
+    device: "cpu"; "cuda" or "cuda:N", which never falls back; "auto" for the first CUDA device that works, else the
+    CPU. cache: where compiled kernels are kept, None for the folder of the user. Unsupported: a device that cannot be
+    used, with the remedy. UsageError: a device or number of threads that is none.
     """
-    if device not in DEVICES:
-        raise Unsupported(
-            f"device {device!r} is not supported by this version",
-            hint="--device cpu replays on any machine and gives the same bits",
-        )
     if threads is None:
         threads = min(machine.processors(), MAX_THREADS)
     if not 1 <= threads <= MAX_THREADS:
         raise UsageError(f"threads {threads} is outside 1..{MAX_THREADS}")
-    return Backend(reference, threads, "cpu", "chosen by auto" if device == "auto" else "asked for")
+    if device == "cpu":
+        return Backend(reference, threads, "cpu")
+    if device == "auto":
+        try:
+            return _cuda(0, cache, "chosen by auto")
+        except Unsupported as error:
+            return Backend(reference, threads, "cpu", f"chosen by auto: {error.message}")
+    found = _CUDA.fullmatch(device)
+    if found is None:
+        raise UsageError(f"there is no device {device!r}", hint="auto, cpu, cuda or cuda:N")
+    return _cuda(int(found[1] or 0), cache, "asked for")
+
+
+def _cuda(index: int, cache: Path | None, chosen: str) -> Backend:
+    device = Device(index, cache=cache or kernel_cache())
+    return CudaBackend(CudaOps(device), 1, f"cuda:{index} ({device.name})", chosen)
+
+
+def kernel_cache() -> Path:
+    """Where compiled kernels are kept by default."""
+    return default_dir() / "kernels"

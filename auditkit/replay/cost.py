@@ -63,7 +63,7 @@ def calibrate(recipe: Recipe, backend: Backend, *, clock: Clock = time.perf_coun
     Takes about as long as a micro-batch of a few hundred tokens in one layer or two, in each worker.
     """
     small = _small(recipe, backend.threads)
-    state = _random_state(small)
+    state = backend.place(_random_state(small))
     tokens = np.random.default_rng(0).integers(
         0, small.model.vocab_size, (small.batch.sequences, small.model.context_length + 1)
     )

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from auditkit.errors import AuditkitError
+from auditkit.kernels.device import Device
 from auditkit.replay import machine
-from auditkit.replay.backend import choose
+from auditkit.replay.backend import choose, kernel_cache
 from auditkit.store.cache import Cache
 from auditkit.store.gc import Usage, usage
 from auditkit.store.limits import STORE_LIMITS
@@ -22,11 +23,16 @@ PACKAGES = ("numpy", "blake3", "zstandard", "httpx", "threadpoolctl", "tokenizer
 
 @dataclass(frozen=True)
 class Health:
-    """What was found. `self_test` says "passed" or why not; `problems` are (verdict, message, hint)."""
+    """What was found. `self_test` says "passed" or why not; `problems` are (verdict, message, hint).
+
+    device: what `--device auto` takes. cuda: card, driver, compiler, and where compiled kernels are kept; or why none.
+    """
 
     versions: dict[str, str]
     system: str
     threads: int
+    device: str
+    cuda: str
     self_test: str
     self_test_seconds: float
     total_memory: int | None
@@ -49,6 +55,8 @@ class Health:
             "versions": self.versions,
             "system": self.system,
             "threads": self.threads,
+            "device": self.device,
+            "cuda": self.cuda,
             "self_test": self.self_test,
             "self_test_seconds": round(self.self_test_seconds, 3),
             "total_memory": self.total_memory,
@@ -79,6 +87,8 @@ def examine(*, threads: int | None = None, cache_dir: Path | None = None) -> Hea
         versions=_versions(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         threads=backend.threads,
+        device=f"{backend.device}, {backend.chosen}",
+        cuda=_cuda(),
         self_test=self_test,
         self_test_seconds=seconds,
         total_memory=machine.total_memory(),
@@ -87,6 +97,13 @@ def examine(*, threads: int | None = None, cache_dir: Path | None = None) -> Hea
         free_disk=machine.free_disk(cache.folder) if cache else None,
         problems=tuple(problems),
     )
+
+
+def _cuda() -> str:
+    try:
+        return f"{Device().describe()}; kernels kept in {kernel_cache()}"
+    except AuditkitError as error:
+        return error.message
 
 
 def _versions() -> dict[str, str]:

@@ -96,6 +96,7 @@ class Replayer:
         """
         try:
             state, detail = start_state(self._run, interval.start)
+            state = self._backend.place(state)
         except AuditkitError as error:
             yield from self._without_start(interval, error)
             return
@@ -231,6 +232,8 @@ class Replayer:
             message=f"first differing field of the record: {found[0].field}",
             hint=hint(self._run, self._backend, state, outcome, found),
             differences=found,
-            tensor=None if same_state else tensor_difference(self._run, outcome),
+            tensor=None
+            if same_state
+            else tensor_difference(self._run, replace(outcome, state=self._backend.host(outcome.state))),
         )
         return report, outcome.state if same_state else None

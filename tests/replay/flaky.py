@@ -34,9 +34,10 @@ class FlippedOps:
             if not self.armed:
                 return result
             self.armed = self.always
-            changed = np.array(result[0])
+            first = result[0][0] if isinstance(result[0], list) else result[0]  # of an op over lists: the first tensor
+            changed = np.array(first)
             changed.reshape(-1).view(np.uint32)[0] ^= 1 << 20  # the exact products round away what is lower
-            return (changed, *result[1:])
+            return ([changed, *result[0][1:]] if isinstance(result[0], list) else changed, *result[1:])
 
         return flipped
 
