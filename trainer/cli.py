@@ -72,14 +72,16 @@ def _prepare(arguments: argparse.Namespace) -> Ended:
 def _run(arguments: argparse.Namespace) -> Ended:
     from trainer.run import RunOptions, start
 
-    options = RunOptions(arguments.steps, arguments.state_every, arguments.keep_states, arguments.threads)
+    options = RunOptions(
+        arguments.steps, arguments.state_every, arguments.keep_states, arguments.threads, arguments.device
+    )
     return start(arguments.recipe, arguments.work, options)
 
 
 def _resume(arguments: argparse.Namespace) -> Ended:
     from trainer.run import resume
 
-    return resume(arguments.work, steps=arguments.steps, threads=arguments.threads)
+    return resume(arguments.work, steps=arguments.steps, threads=arguments.threads, device=arguments.device)
 
 
 def _publish(arguments: argparse.Namespace) -> Ended:
@@ -116,14 +118,14 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=_positive, help="stop after this many steps (default: the recipe's total)")
     parser.add_argument("--state-every", type=_positive, default=100, metavar="K", help="keep every K-th (default 100)")
     parser.add_argument("--keep-states", type=_steps, default=(), metavar="A,B,..", help="further states to keep")
-    _add_threads(parser)
+    _add_machine(parser)
     parser.set_defaults(call=_run)
 
 
 def _add_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("work", metavar="WORK", type=Path, help="work folder of a run that was begun")
     parser.add_argument("--steps", type=_positive, help="a new number of steps in all, at most the recipe's total")
-    _add_threads(parser)
+    _add_machine(parser)
     parser.set_defaults(call=_resume)
 
 
@@ -136,8 +138,9 @@ def _add_publish(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(call=_publish)
 
 
-def _add_threads(parser: argparse.ArgumentParser) -> None:
+def _add_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=_positive, default=os.cpu_count() or 1, help="CPU threads (changes no bit)")
+    parser.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (changes no bit; default: cpu)")
 
 
 def _natural(text: str) -> int:

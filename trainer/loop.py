@@ -14,9 +14,9 @@ from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import RecordRow
 from auditkit.formats.state import StateDocument
 from auditkit.formats.stream import batch_digest
-from auditkit.model.ops import Ops
 from auditkit.model.state import State, document
-from auditkit.model.step import NonFinite, StepResult, step
+from auditkit.model.step import NonFinite, StepResult
+from auditkit.replay.backend import Backend
 from trainer.batches import Batches
 from trainer.disk import remove
 from trainer.log import RunLog
@@ -28,14 +28,13 @@ from trainer.work import Settings, Work
 
 @dataclass(frozen=True)
 class Training:
-    """What stays the same during a run; `threads` and `ops` may differ between two resumes without changing a bit."""
+    """What stays the same during a run; the back end may differ between two resumes without changing a bit."""
 
     work: Work
     recipe: Recipe
     settings: Settings
     batches: Batches
-    ops: Ops
-    threads: int
+    backend: Backend
 
     def train(self, state: State, log: RunLog, stop: StopRequest) -> State:
         """Step until the last step or a stop request, and leave a complete state of the step reached.
@@ -51,13 +50,13 @@ class Training:
                     saved = state.step
                 report(state.step, detail)
         if saved != state.step:  # asked to stop between the test for it and the loop's
-            self.save(state, document(state, self.recipe), log)
+            self.save(state, document(state, self.recipe, self.backend.ops), log)
         return state
 
     def save(self, state: State, found: StateDocument, log: RunLog) -> None:
         """Complete a state: first what was appended so far, then the state, then drop those kept only for resume."""
         log.sync()
-        write_state(self.work.state(state.step), state, found)
+        write_state(self.work.state(state.step), self.backend.host(state), found)
         for step_number in complete_steps(self.work.states):
             if step_number < state.step and not self.settings.keeps(step_number):
                 remove(self.work.state(step_number))
@@ -66,13 +65,13 @@ class Training:
         started = time.perf_counter()
         tokens = self.batches.tokens(state.step)  # (sequences, context_length + 1)
         try:
-            new, result = step(state, tokens, self.recipe, self.ops, threads=self.threads)
+            new, result = self.backend.step(state, tokens, self.recipe)
         except NonFinite as error:
             raise UsageError(
                 f"step {state.step} has no finite result: {error.message}",
                 hint="the recipe diverges: lower schedule.peak_lr, or set optimizer.clip_norm; earlier states are kept",
             ) from error
-        found = document(new, self.recipe)
+        found = document(new, self.recipe, self.backend.ops)
         seconds = time.perf_counter() - started
         targets = tokens.shape[0] * (tokens.shape[1] - 1)
         metrics = _metrics(state.step, result, seconds, targets)

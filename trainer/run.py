@@ -12,7 +12,7 @@ from auditkit.formats import record
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.run import RECORDS
 from auditkit.model.state import State, document, initial_state
-from auditkit.numerics import reference, self_test
+from auditkit.replay.backend import Backend, choose
 from auditkit.verdict import Verdict
 from trainer import lock, prepared, recipe_toml
 from trainer.batches import Batches
@@ -34,6 +34,7 @@ class RunOptions:
     state_every: int
     keep_states: tuple[int, ...]
     threads: int
+    device: str = "cpu"
 
 
 def start(recipe_path: Path, folder: Path, options: RunOptions) -> tuple[int, str]:
@@ -54,10 +55,10 @@ def start(recipe_path: Path, folder: Path, options: RunOptions) -> tuple[int, st
         settings = _settings(recipe, options)
         work.save_settings(settings)
         write_atomic(work.recipe, recipe.encode())
-        return _go_on(work, data, recipe, settings, options.threads)
+        return _go_on(work, data, recipe, settings, choose(options.device, options.threads))
 
 
-def resume(folder: Path, *, steps: int | None, threads: int) -> tuple[int, str]:
+def resume(folder: Path, *, steps: int | None, threads: int, device: str = "cpu") -> tuple[int, str]:
     """Go on from the last complete state, up to `steps` if given; returns the exit code and a summary for people.
 
     Raises `UsageError` if there is no run, `BadArtifact` if a file of it was damaged.
@@ -70,7 +71,7 @@ def resume(folder: Path, *, steps: int | None, threads: int) -> tuple[int, str]:
         settings = work.load_settings()
         if steps is not None and steps != settings.steps:
             settings = _with_steps(work, recipe, settings, steps)
-        return _go_on(work, data, recipe, settings, threads)
+        return _go_on(work, data, recipe, settings, choose(device, threads))
 
 
 def _settings(recipe: Recipe, options: RunOptions) -> Settings:
@@ -101,13 +102,13 @@ def _check_steps(recipe: Recipe, steps: int) -> None:
         )
 
 
-def _go_on(work: Work, data: Prepared, recipe: Recipe, settings: Settings, threads: int) -> tuple[int, str]:
+def _go_on(work: Work, data: Prepared, recipe: Recipe, settings: Settings, backend: Backend) -> tuple[int, str]:
     remove_temporaries(work.folder)
     work.states.mkdir(exist_ok=True)
     remove_temporaries(work.states)
     batches = Batches.open(work, data, recipe.batch.sequences)
-    self_test.run(reference)  # MachineFault: such a machine would publish what nobody else can repeat
-    training = Training(work, recipe, settings, batches, reference, threads)
+    backend.self_test()  # MachineFault: such a machine would publish what nobody else can repeat
+    training = Training(work, recipe, settings, batches, backend)
     with watch_signals() as stop:
         state, log = _recover(training)
         with log:
@@ -125,7 +126,7 @@ def _recover(training: Training) -> tuple[State, RunLog]:
     folder = work.state(steps[-1])
     try:
         stored = StoredState.open(folder)
-        state = load_state(stored, recipe)
+        state = training.backend.place(load_state(stored, recipe))
         if stored.document.step != steps[-1]:
             raise BadArtifact(f"{folder}: holds the state of step {stored.document.step}")
         rows = read_rows(work.folder, state.step)
@@ -145,9 +146,9 @@ def _begin(training: Training) -> tuple[State, RunLog]:
     if records.is_file() and records.stat().st_size > len(record.MAGIC):
         # State 0 is completed before the first record is written, so somebody took the states away.
         raise BadArtifact(f"{work.folder}: there are records but no state", hint="put the states back, or prepare anew")
-    state = initial_state(recipe)
+    state = training.backend.place(initial_state(recipe))
     log = RunLog.create(work.folder)
-    training.save(state, document(state, recipe), log)
+    training.save(state, document(state, recipe, training.backend.ops), log)
     return state, log
 
 
@@ -159,4 +160,4 @@ def _finish(training: Training, state: State) -> str:
         print(f"no loss plot: {error.message}; {error.hint}", file=sys.stderr)
     if state.step < last:
         print(f"stopped; python -m trainer resume {work.folder} goes on", file=sys.stderr)
-    return f"step {state.step} of {last}\nstate {document(state, training.recipe).root()}"
+    return f"step {state.step} of {last}\nstate {document(state, training.recipe, training.backend.ops).root()}"

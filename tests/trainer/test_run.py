@@ -105,9 +105,9 @@ def test_killed_again_and_again_at_random_moments(prepared: Path, finished_once:
 # So that a kill after a random wait meets a step, a state or a start about as often.
 SLOW_STEPS = """
 import time
-from trainer import loop
-before = loop.step
-loop.step = lambda *a, **k: (time.sleep(0.02), before(*a, **k))[1]
+from auditkit.replay.backend import Backend
+before = Backend.step
+Backend.step = lambda *a, **k: (time.sleep(0.02), before(*a, **k))[1]
 """
 
 
