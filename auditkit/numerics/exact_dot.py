@@ -13,11 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from auditkit.errors import Unsupported
-from auditkit.numerics.arrays import F32, F64, I32, I64, ieee
+from auditkit.numerics.arrays import F32, F64, I32, I64, ieee, row_blocks
 from auditkit.numerics.nonfinite import NonFinite
 
 ZERO_ROW = -149  # exponent of a row of zeros; the smallest non-zero row has -148
 _SAFE = 100  # |exponent| up to which binary32 rounds a row with no overflow and no subnormal in between
+_MAGNITUDE = np.array(0x7FFFFFFF, np.int32)  # a binary32 word without its sign: these are ordered as the sizes are
+_BIAS = 127  # a number of [2^(e-1), 2^e) has the exponent field e + 126
+_TILE = (512, 256)  # of a product: its binary64 sums, 1 MiB, are rounded before they leave the cache
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,32 @@ class Rows:
     bits: int
 
 
+def size_words(x: F32, axis: int) -> I32:
+    """The words of max |x| along an axis, x float32 of any strides; inf and NaN lie above all others.
+
+    As words, since an integer maximum is one cheap pass, and the maximum and minimum of numbers are two slow ones.
+    """
+    words: I32 = np.maximum.reduce(np.bitwise_and(x.view(np.int32), _MAGNITUDE), axis=axis)
+    return words
+
+
 def row_exponents(amax: F32 | F64) -> I32:
     """The least e with amax < 2^e (frexp), ZERO_ROW where amax is zero. Raises NonFinite for inf and NaN."""
     if not np.isfinite(amax).all():
         raise NonFinite("non-finite value in an operand of an exact dot product")
     exponents = np.frexp(amax)[1].astype(np.int32, copy=False)
     return np.where(amax == 0, np.int32(ZERO_ROW), exponents)
+
+
+def tame_exponents(words: I32, reach: int) -> I32 | None:
+    """row_exponents of sizes given as words, none of them zero; None unless all lie in -reach .. reach."""
+    if words.size == 0:
+        return None
+    low, high = np.minimum.reduce(words, axis=None), np.maximum.reduce(words, axis=None)
+    if low < (_BIAS - 1 - reach) << 23 or high >= (_BIAS + reach) << 23:
+        return None
+    exponents: I32 = (words >> 23) - (_BIAS - 1)
+    return exponents
 
 
 def round_to_grid(x: F32 | F64, exponents: I32, bits: int) -> F64:
@@ -48,9 +71,8 @@ def round_to_grid(x: F32 | F64, exponents: I32, bits: int) -> F64:
     sum lies where one unit in the last place is exactly the grid. In binary32 while that is in range, else in
     binary64.
     """
-    live = exponents[exponents != ZERO_ROW]
-    if x.dtype == np.float32 and (live.size == 0 or (live.min() >= -_SAFE and live.max() <= _SAFE)):
-        magic32 = np.ldexp(np.float32(1.5), np.maximum(exponents, -_SAFE) + np.int32(24 - bits))
+    if x.dtype == np.float32 and _safe(exponents):
+        magic32 = _magic(np.maximum(exponents, -_SAFE), bits)
         y = x + magic32
         y -= magic32
         return y.astype(np.float64)
@@ -61,26 +83,61 @@ def round_to_grid(x: F32 | F64, exponents: I32, bits: int) -> F64:
     return z
 
 
+def _safe(exponents: I32) -> bool:
+    """Whether all exponents but those of zero rows are within +-_SAFE."""
+    if exponents.size and np.minimum.reduce(exponents, axis=None) < -_SAFE:
+        exponents = exponents[exponents != ZERO_ROW]
+    return exponents.size == 0 or bool(
+        np.minimum.reduce(exponents, axis=None) >= -_SAFE and np.maximum.reduce(exponents, axis=None) <= _SAFE
+    )
+
+
+def _magic(exponents: I32, bits: int) -> F32:
+    """1.5 * 2^(exponent + 24 - bits) in binary32, by its word: ldexp takes longer than the rows themselves."""
+    words = (exponents + (_BIAS + 24 - bits)) << 23
+    words |= 1 << 22
+    return words.view(np.float32)
+
+
 @ieee
 def quantise(x: F32, bits: int) -> Rows:
     """Round the rows of x (..., M, K) float32 to `bits`-bit fixed point. Raises NonFinite."""
-    return _quantise(x, bits, axis=-1)
+    if x.size == 0:
+        return Rows(np.zeros(x.shape), np.full(x.shape[:-1], ZERO_ROW, np.int32), bits)
+    flat = x.reshape(-1, x.shape[-1])
+    words = np.empty(len(flat), np.int32)
+    for at in row_blocks(*flat.shape):
+        words[at] = size_words(flat[at], axis=1)
+    values, exponents = _rounded(flat, words, 1, bits)
+    return Rows(values.reshape(x.shape), exponents.reshape(x.shape[:-1]), bits)
 
 
 @ieee
 def quantise_t(x: F32, bits: int) -> Rows:
     """The rows of the transpose of x (M, K) float32, as `quantise(x.T)`; result rows (K, M). Raises NonFinite."""
-    rows = _quantise(x, bits, axis=-2)
-    return Rows(np.swapaxes(rows.values, -1, -2), rows.exponents, bits)
-
-
-def _quantise(x: F32, bits: int, axis: int) -> Rows:
     if x.size == 0:
-        shape = x.shape[:-2] + (x.shape[-2 if axis == -1 else -1],)
-        return Rows(np.zeros(x.shape), np.full(shape, ZERO_ROW, np.int32), bits)
-    amax = np.maximum(x.max(axis=axis), -x.min(axis=axis))
-    exponents = row_exponents(amax)
-    return Rows(round_to_grid(x, np.expand_dims(exponents, axis), bits), exponents, bits)
+        return quantise(x.T, bits)
+    words = np.zeros(x.shape[1], np.int32)
+    for at in row_blocks(*x.shape):
+        np.maximum(words, size_words(x[at], axis=0), out=words)
+    values, exponents = _rounded(x, words, 0, bits)
+    return Rows(values.T, exponents, bits)
+
+
+def _rounded(x: F32, words: I32, axis: int, bits: int) -> tuple[F64, I32]:
+    """x (M, K) on the grids of its rows (axis 1) or columns (axis 0), whose largest sizes are given, and exponents."""
+    exponents = tame_exponents(words, _SAFE)
+    if exponents is None:
+        exponents = row_exponents(words.view(np.float32))
+        return round_to_grid(x, np.expand_dims(exponents, axis), bits), exponents
+    magic = np.expand_dims(_magic(exponents, bits), axis)
+    values: F64 = np.empty(x.shape)
+    for at in row_blocks(*x.shape):
+        shift = magic[at] if axis == 1 else magic
+        y = x[at] + shift
+        y -= shift
+        values[at] = y
+    return values, exponents
 
 
 @ieee
@@ -91,19 +148,31 @@ def dot(a: Rows, b: Rows) -> F32:
     """
     if a.bits != b.bits:
         raise ValueError(f"operands of {a.bits} and {b.bits} bits")  # a programming error, never data
-    depth = a.values.shape[-1]
-    limit = 1 << (53 - (2 * a.bits - 2))
-    if depth <= limit:
-        return round_sum(np.matmul(a.values, np.swapaxes(b.values, -1, -2)))
-    return _dot_split(a, b, depth, limit)
+    depth, limit = a.values.shape[-1], depth_limit(a.bits)
+    if depth > limit:
+        return _dot_split(a, b, depth, limit)
+    x, y = a.values, np.swapaxes(b.values, -1, -2)
+    rows, columns = _TILE
+    if x.ndim != 2 or x.shape[0] * y.shape[1] <= rows * columns:
+        return round_sum(np.matmul(x, y))
+    out: F32 = np.empty((x.shape[0], y.shape[1]), np.float32)
+    for i in range(0, out.shape[0], rows):
+        for j in range(0, out.shape[1], columns):
+            out[i : i + rows, j : j + columns] = round_sum(np.matmul(x[i : i + rows], y[:, j : j + columns]))
+    return out
+
+
+def depth_limit(bits: int) -> int:
+    """How many products of `bits`-bit integers float64 adds without ever rounding."""
+    return 1 << (53 - (2 * bits - 2))
 
 
 def round_sum(exact: F64) -> F32:
-    """float64 exact values -> binary32, to nearest even, subnormals kept, a zero of either sign becoming +0."""
-    out: F32 = np.empty(exact.shape, np.float32)
-    with np.errstate(over="ignore", under="ignore"):
-        np.add(exact, 0.0, out=out, casting="same_kind")
-    return out
+    """float64 exact values, overwritten -> binary32, to nearest even, subnormals kept, a zero of either sign becoming
+    +0.
+    """
+    exact += 0.0
+    return exact.astype(np.float32)
 
 
 def _dot_split(a: Rows, b: Rows, depth: int, limit: int) -> F32:
