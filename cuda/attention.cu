@@ -1,7 +1,7 @@
 // Attention (SPEC.md section 8) around the exact dots of exact_dot.cu: softmax, weights, and gradients of the scores.
 //
 // A "group" is one sequence and one key head with its R query heads: `queries` = R * T rows, `tokens` = T keys. Query row q is
-// position q % T. Matrices of scores are float [groups][queries][tokens].
+// position q % T. Matrices of scores are float [groups][queries][tokens]; planes lie in blocks (exact_dot_planes.cuh).
 //
 // One warp works on one row (or one block on one tile of columns); every sum is an integer sum and every maximum exact, so
 // neither the launch shape nor the order of atomics can change a bit.
@@ -36,7 +36,7 @@ GLOBAL void attention_divide_rows(const float* x, const float* sums, float* y, i
 }
 
 // Softmax of the rows of `scores` (raw exact dots; overwritten with e, zero where not seen), its row maxima m and sums l, and
-// the weights of the value rows as digit planes [planes][rows][padded] under the bounds X.
+// the weights of the value rows as digit planes [planes][groups][queries][padded] under the bounds X.
 template <int BITS>
 __device__ __forceinline__ void softmax_weights(float* scores, const i32* value_exponents, float* maxima, float* sums, i32* bounds,
                                                 i8* planes, u32* status, i64 rows, i64 queries, i64 tokens, i64 window,
@@ -60,6 +60,7 @@ __device__ __forceinline__ void softmax_weights(float* scores, const i32* value_
     bound = warp_max_int(bound);
     if (!finite) atomicOr(status, NOT_FINITE);
     __syncwarp();  // all have read the scores that others now overwrite
+    Layout layout = layout_of(rows / queries, queries, padded);
     i64 total = 0;
     for (i64 j0 = lane * 4; j0 < padded; j0 += 128) {
         i32 q[4];
@@ -71,7 +72,7 @@ __device__ __forceinline__ void softmax_weights(float* scores, const i32* value_
             if (j < tokens) s[j] = e;
             q[i] = sees(seen, j) ? weight_of<BITS>(e, x[j], bound) : 0;
         }
-        store_digits<BITS>(planes, row * padded + j0, rows * padded, q);
+        store_digits<BITS>(planes, layout.place(row / queries, row % queries, j0), layout.plane, q);
     }
     total = warp_sum_i64(total);
     if (lane == 0) {
@@ -111,11 +112,12 @@ __device__ __forceinline__ void score_gradient(float* scores, float* dp, const f
     if (!finite) atomicOr(status, NOT_FINITE);
     if (lane == 0) bounds[row] = bound == NO_BOUND ? 0 : bound;
     __syncwarp();
+    Layout layout = layout_of(rows / queries, queries, padded);
     for (i64 j0 = lane * 4; j0 < padded; j0 += 128) {
         i32 q[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) q[i] = finite_weight<BITS>(j0 + i < tokens ? ds[j0 + i] : 0.0f, j0 + i < tokens ? x[j0 + i] : 0, bound);
-        store_digits<BITS>(planes, row * padded + j0, rows * padded, q);
+        store_digits<BITS>(planes, layout.place(row / queries, row % queries, j0), layout.plane, q);
     }
 }
 
@@ -164,14 +166,15 @@ __device__ __forceinline__ void transposed_weights(const float* weights, const i
     }
     for (int i = threadIdx.x; i < 64; i += blockDim.x) shift[i] = q0 + i < queries ? exponents[group * queries + q0 + i] : ZERO_ROW;
     __syncthreads();
+    Layout layout = layout_of(groups, tokens, padded);
+    i8* to = planes + layout.place(group, j0, q0);
     for (int i = threadIdx.x; i < 64 * 16; i += blockDim.x) {
         int column = i / 16, part = i % 16 * 4;
         if (j0 + column >= tokens) continue;
-        i64 at = group * tokens + j0 + column;
-        i32 bound = bounds[at], q[4];
+        i32 bound = bounds[group * tokens + j0 + column], q[4];
 #pragma unroll
         for (int n = 0; n < 4; n++) q[n] = finite_weight<BITS>(tile[part + n][column], shift[part + n], bound);
-        store_digits<BITS>(planes, at * padded + q0 + part, groups * tokens * padded, q);
+        store_digits<BITS>(to, place_in_block(column, part), layout.plane, q);
     }
 }
 
@@ -181,9 +184,10 @@ GLOBAL void attention_settle_bounds(i32* bounds, i64 count) {
     if (i < count && bounds[i] == NO_BOUND) bounds[i] = 0;
 }
 
-// Planes of rows [planes][groups * rows][padded_dim] turned around: [planes][groups * dim][padded], rows beyond `rows` zero.
+// Planes of rows [planes][groups][rows][padded_dim] turned around: [planes][groups][dim][padded], rows beyond `rows` zero. A block
+// turns one block of a plane.
 GLOBAL void attention_transpose_planes(const i8* from, i8* to, i64 planes, i64 groups, i64 rows, i64 dim, i64 padded_dim, i64 padded) {
-    __shared__ i8 tile[64][68];
+    __shared__ u32 tile[64][17];
     i64 tiles_d = (dim + 63) / 64, tiles_m = padded / 64;
     i64 rest = blockIdx.x;
     i64 d0 = rest % tiles_d * 64;
@@ -191,16 +195,20 @@ GLOBAL void attention_transpose_planes(const i8* from, i8* to, i64 planes, i64 g
     i64 m0 = rest % tiles_m * 64;
     rest /= tiles_m;
     i64 group = rest % groups, plane = rest / groups;
-    const i8* source = from + (plane * groups + group) * rows * padded_dim;
-    i8* target = to + (plane * groups + group) * dim * padded;
-    for (int i = threadIdx.x; i < 64 * 64; i += blockDim.x) {
-        i64 m = m0 + i / 64, d = d0 + i % 64;
-        tile[i / 64][i % 64] = m < rows && d < dim ? source[m * padded_dim + d] : 0;
+    Layout source = layout_of(groups, rows, padded_dim), target = layout_of(groups, dim, padded);
+    const i8* block = from + plane * source.plane + source.place(group, m0, d0);
+    for (int i = threadIdx.x; i < 64 * 16; i += blockDim.x) {
+        int m = i / 16, d = i % 16 * 4;
+        tile[m][i % 16] = m0 + m < rows ? *(const u32*)(block + place_in_block(m, d)) : 0;
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < 64 * 64; i += blockDim.x) {
-        i64 d = d0 + i / 64, m = m0 + i % 64;
-        if (d < dim) target[d * padded + m] = tile[i % 64][i / 64];
+    i8* turned = to + plane * target.plane + target.place(group, d0, m0);
+    for (int i = threadIdx.x; i < 64 * 16; i += blockDim.x) {
+        int d = i / 16, m = i % 16 * 4;
+        u32 word = 0;
+#pragma unroll
+        for (int n = 0; n < 4; n++) word |= (tile[m + n][d / 4] >> (8 * (d % 4)) & 255u) << (8 * n);
+        *(u32*)(turned + place_in_block(d, m)) = word;
     }
 }
 

@@ -3,8 +3,36 @@
 // 14 bits: q = 128 h + l. Planes h, s = h + l, l, since q q' = 16256 hh' + 128 ss' - 127 ll' takes three products, not four.
 // 21 bits: q = 2^14 a + 2^7 b + c. Planes a, b, c, a + b, b + c, a + c: six products, not nine. Digits lie in [-64, 64],
 // sums of two in [-128, 127].
+//
+// A plane lies in memory as the tensor-core kernels keep it in shared memory, so that a copy is nothing but a copy:
+//   [matrix of the batch][block of 64 rows][block of 64 bytes of K][64 rows][4 pieces of 16 bytes]
+// where the pieces of a row are permuted (place_in_block) so that the eight rows which ldmatrix reads together lie in eight
+// different groups of banks. A matrix has whole blocks; what is in its rows beyond M does not matter, bytes of K beyond the
+// row's own length are zero.
 #pragma once
 #include "common.cuh"
+
+#define BLOCK_ROWS 64
+#define BLOCK_BYTES 4096
+
+// Byte of (row, k) inside a block, both below 64.
+__device__ __forceinline__ i32 place_in_block(i32 row, i32 k) { return row * 64 + ((((k >> 4) ^ (row >> 1)) & 3) << 4) + (k & 15); }
+
+// The planes of `batch` matrices of `rows` rows.
+struct Layout {
+    i64 matrix;  // bytes of a matrix
+    i64 padded;  // bytes of a row
+    i64 plane;   // bytes of a plane
+
+    __device__ __forceinline__ i64 place(i64 of, i64 row, i64 k) const {
+        return of * matrix + (row >> 6) * padded * BLOCK_ROWS + (k >> 6) * BLOCK_BYTES + place_in_block((i32)row & 63, (i32)k & 63);
+    }
+};
+
+__device__ __forceinline__ Layout layout_of(i64 batch, i64 rows, i64 padded) {
+    i64 matrix = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS * BLOCK_ROWS * padded;
+    return Layout{matrix, padded, batch * matrix};
+}
 
 template <int BITS>
 constexpr int PLANES = BITS == 14 ? 3 : 6;
@@ -72,26 +100,36 @@ __device__ __forceinline__ i32 fixed_of(float x, i32 e) {
     return __float2int_rn((x * power_of_two(half)) * power_of_two(shift - half));
 }
 
-// RN32(v * 2^scale) for any int64: to odd beyond 53 bits, which the later rounding to 24 bits cannot notice (Boldo and
-// Melquiond, 2005). The rare case; not inlined, for its code would stand in every element of a thread.
-__device__ __noinline__ float round_any(i64 v, i32 scale) {
+// RN32(v * 2^(ea + eb - 2 (BITS-1))) for any int64: to odd beyond 53 bits, which the later rounding to 24 bits cannot notice
+// (Boldo and Melquiond, 2005).
+template <int BITS>
+__device__ __forceinline__ float round_any(i64 v, i32 ea, i32 eb) {
     double exact;
     if (v < (1ll << 53) && v > -(1ll << 53))
         exact = (double)v;
     else
         exact = (double)((v >> 11) | ((v & 2047) != 0)) * 2048.0;
-    i32 half = scale / 2;
+    i32 scale = ea + eb - 2 * (BITS - 1), half = scale / 2;
     return (float)((exact * power_of_two64(half)) * power_of_two64(scale - half));
 }
 
-// RN32(v * 2^(ea + eb - 2 (BITS-1))).
+// Exponents between which round_tame takes both rows.
 template <int BITS>
-__device__ __forceinline__ float round_scaled(i64 v, i32 ea, i32 eb) {
-    const i32 unit = BITS - 1;
-    bool tame = (u32)(ea + 62) <= 124u && (u32)(eb + 62) <= 124u && v < (1ll << 42) && v > -(1ll << 42);
-    if (!tame) return round_any(v, ea + eb - 2 * unit);
-    // Both parts and the first two products are exact; the sum rounds once. A result in the subnormal range has
-    // |v| < 2^24, so the last product is the only rounding then.
-    float high = (float)(i32)(v >> 18) * 262144.0f, low = (float)(i32)(v & 262143);
-    return ((high + low) * power_of_two(ea - unit)) * power_of_two(eb - unit);
+__device__ __forceinline__ bool is_tame(i32 e) {
+    constexpr i32 LIMIT = BITS == 14 ? 62 : 42;
+    return (u32)(e + LIMIT) <= 2u * LIMIT;
+}
+// A row's part of the scale.
+template <int BITS>
+__device__ __forceinline__ float scale_of(i32 e) {
+    return power_of_two(e - (BITS - 1));
+}
+
+// round_any of two rows with tame exponents, in binary32; for 14 bits |v| < 2^42. 21 bits: a result is not below 2^-126. 14 bits:
+// both parts are exact and the sum rounds; a result in the subnormal range has |v| < 2^24, so the last product is the
+// only rounding then.
+template <int BITS>
+__device__ __forceinline__ float round_tame(i64 v, float scale_a, float scale_b) {
+    float sum = BITS == 14 ? (float)(i32)(v >> 18) * 262144.0f + (float)(i32)(v & 262143) : __ll2float_rn(v);
+    return (sum * scale_a) * scale_b;
 }

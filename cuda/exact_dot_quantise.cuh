@@ -1,7 +1,8 @@
 // Rows of binary32 to fixed point (SPEC.md section 3), as digit planes for exact_dot.cu.
 //
 //   x          float [batch][M][K]
-//   exponents  i32, planes i8 [planes][...][padded]: of the rows of x, or of the rows of its transpose (columns of x)
+//   exponents  i32 [batch][rows], planes i8 [planes][batch][rows][padded] in blocks (exact_dot_planes.cuh): of the rows of x, or
+//              of the rows of its transpose (columns of x)
 //   status     u32, bit 0 is set when an element is infinite or NaN
 //
 // The exponent of a row comes from its exact maximum, and each integer from one element alone: no order enters.
@@ -31,12 +32,15 @@ __device__ __forceinline__ u32 warp_max(u32 value) {
     return value;
 }
 
-// One warp a row. rows = batch * M; K elements a row become `padded` bytes a plane.
+// One warp a row; its K elements become `padded` bytes a plane.
 template <int BITS>
-__device__ __forceinline__ void quantise_rows(const float* x, i32* exponents, i8* planes, u32* status, i64 rows, i64 k, i64 padded) {
+__device__ __forceinline__ void quantise_rows(const float* x, i32* exponents, i8* planes, u32* status, i64 batch, i64 m, i64 k,
+                                              i64 padded) {
     i64 row = global_index() >> 5;
     int lane = threadIdx.x & 31;
-    if (row >= rows) return;
+    if (row >= batch * m) return;
+    Layout layout = layout_of(batch, m, padded);
+    i64 of = row / m, line = row % m;
     const float* from = x + row * k;
     u32 largest = 0;
     for (i64 i = lane; i < k; i += 32) {
@@ -51,15 +55,15 @@ __device__ __forceinline__ void quantise_rows(const float* x, i32* exponents, i8
         i32 q[4];
 #pragma unroll
         for (int j = 0; j < 4; j++) q[j] = finite && i + j < k ? fixed_of<BITS>(from[i + j], e) : 0;
-        store_digits<BITS>(planes, row * padded + i, rows * padded, q);
+        store_digits<BITS>(planes, layout.place(of, line, i), layout.plane, q);
     }
 }
 
-GLOBAL void quantise_rows_14(const float* x, i32* exponents, i8* planes, u32* status, i64 rows, i64 k, i64 padded) {
-    quantise_rows<14>(x, exponents, planes, status, rows, k, padded);
+GLOBAL void quantise_rows_14(const float* x, i32* exponents, i8* planes, u32* status, i64 batch, i64 m, i64 k, i64 padded) {
+    quantise_rows<14>(x, exponents, planes, status, batch, m, k, padded);
 }
-GLOBAL void quantise_rows_21(const float* x, i32* exponents, i8* planes, u32* status, i64 rows, i64 k, i64 padded) {
-    quantise_rows<21>(x, exponents, planes, status, rows, k, padded);
+GLOBAL void quantise_rows_21(const float* x, i32* exponents, i8* planes, u32* status, i64 batch, i64 m, i64 k, i64 padded) {
+    quantise_rows<21>(x, exponents, planes, status, batch, m, k, padded);
 }
 
 // The largest magnitude of each column, as bits, into `largest` [batch][K], zero before. A block takes 32 columns and `height`
@@ -92,8 +96,8 @@ GLOBAL void column_exponents(const u32* largest, i32* exponents, u32* status, i6
     if (i < count) exponents[i] = exponent_of(largest[i], status);
 }
 
-// Planes of the transpose: a block turns 64 rows by 64 columns of x around in shared memory. padded is the length of a row
-// of the transpose, M rounded up; rows of x beyond M give zeros.
+// Planes of the transpose: a block turns 64 rows by 64 columns of x around in shared memory, which makes one block of the planes.
+// padded is the length of a row of the transpose, M rounded up; rows of x beyond M give zeros.
 template <int BITS>
 __device__ __forceinline__ void quantise_columns(const float* x, const i32* exponents, i8* planes, i64 batch, i64 m, i64 k, i64 padded) {
     __shared__ float tile[64][65];
@@ -105,17 +109,18 @@ __device__ __forceinline__ void quantise_columns(const float* x, const i32* expo
         tile[i / 64][i % 64] = row < m && column < k ? x[(b * m + row) * k + column] : 0.0f;
     }
     __syncthreads();
+    Layout layout = layout_of(batch, k, padded);
+    i8* to = planes + layout.place(b, k0, m0);
     for (int i = threadIdx.x; i < 64 * 16; i += blockDim.x) {
         int column = i / 16, part = i % 16 * 4;
         if (k0 + column >= k) continue;
-        i64 at = b * k + k0 + column;
-        i32 e = exponents[at], q[4];
+        i32 e = exponents[b * k + k0 + column], q[4];
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             float value = tile[part + j][column];
             q[j] = is_finite(value) ? fixed_of<BITS>(value, e) : 0;
         }
-        store_digits<BITS>(planes, at * padded + m0 + part, batch * k * padded, q);
+        store_digits<BITS>(to, place_in_block(column, part), layout.plane, q);
     }
 }
 

@@ -13,6 +13,7 @@
 
 #ifndef AUDITKIT_EMULATED
 
+// An address in shared memory as 32 bits, which the functions below take as well as a pointer.
 __device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 __device__ __forceinline__ void mma_m8n8k16_s8(i32* d, u32 a, u32 b) {
@@ -39,6 +40,11 @@ MMA_M16N8K32(u8s8, "u8.s8")
 __device__ __forceinline__ void cp_async_16(void* to, const void* from, i32 bytes = 16) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes) : "memory");
 }
+// The same at constant distances from both addresses, which cost no instruction.
+template <int TO, int FROM>
+__device__ __forceinline__ void cp_async_16_at(u32 to, const void* from) {
+    asm volatile("cp.async.cg.shared.global [%0+%2], [%1+%3], 16;" ::"r"(to), "l"(from), "n"(TO), "n"(FROM) : "memory");
+}
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Wait until at most N of this thread's committed groups are pending; other threads' copies need a barrier on top.
 template <int N>
@@ -58,12 +64,13 @@ __device__ __forceinline__ void ldmatrix_x2(u32* r, const void* row) {
                  : "r"(shared_address(row))
                  : "memory");
 }
-__device__ __forceinline__ void ldmatrix_x4(u32* r, const void* row) {
+__device__ __forceinline__ void ldmatrix_x4(u32* r, u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
+                 : "r"(row)
                  : "memory");
 }
+__device__ __forceinline__ void ldmatrix_x4(u32* r, const void* row) { ldmatrix_x4(r, shared_address(row)); }
 // The same of the transposed matrices: elements [2t][g] (low half) and [2t+1][g].
 __device__ __forceinline__ void ldmatrix_x2_trans(u32* r, const void* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
@@ -89,6 +96,10 @@ __device__ __forceinline__ void mma_m16n8k32_s8(i32* d, const u32* a, const u32*
     mma_m8n8k16_s8(d + 2, a[3], b[1]);
 }
 
+#ifndef AUDITKIT_EMULATED
+__device__ __forceinline__ void* shared_pointer(u32 address) { return __cvta_shared_to_generic(address); }
+#endif
+
 // Turing copies at once, through registers.
 __device__ __forceinline__ void cp_async_16(void* to, const void* from, i32 bytes = 16) {
     uint4 words = make_uint4(0, 0, 0, 0);
@@ -102,6 +113,10 @@ __device__ __forceinline__ void cp_async_16(void* to, const void* from, i32 byte
         words = make_uint4(part[0], part[1], part[2], part[3]);
     }
     *(uint4*)to = words;
+}
+template <int TO, int FROM>
+__device__ __forceinline__ void cp_async_16_at(u32 to, const void* from) {
+    *(uint4*)shared_pointer(to + TO) = *(const uint4*)((const i8*)from + FROM);
 }
 __device__ __forceinline__ void cp_async_commit() {}
 template <int N>

@@ -118,7 +118,7 @@ def _rows_kernel(
 
 def _weight_rows(device: Device, bits: int, groups: int, queries: int, tokens: int) -> DeviceRows:
     """Room for the weights of `queries` rows over `tokens` keys of each group."""
-    planes = empty_planes(device, bits, groups * queries, padded_length(tokens))
+    planes = empty_planes(device, bits, groups, queries, padded_length(tokens))
     return DeviceRows(planes, device.empty((groups * queries,), np.int32), bits, groups, queries, tokens)
 
 
@@ -126,7 +126,7 @@ def _turned(device: Device, rows: DeviceRows) -> DeviceRows:
     """The D columns of the rows' integers, with exponents 0: the second operand of a weighted sum over the rows."""
     padded = padded_length(rows.rows)
     count = PLANES[rows.bits]
-    planes = empty_planes(device, rows.bits, rows.batch * rows.length, padded)
+    planes = empty_planes(device, rows.bits, rows.batch, rows.length, padded)
     grid = count * rows.batch * blocks_for(rows.length, 64) * (padded // 64)
     sizes = (count, rows.batch, rows.rows, rows.length, rows.padded, padded)
     args = (rows.planes, planes, *(np.int64(size) for size in sizes))
@@ -166,7 +166,7 @@ def _columns(device: Device, weights: Array, rows: DeviceRows, bounds: Array, to
     """The transposed weights (groups, queries, tokens) as fixed-point rows over the queries, one for each key."""
     groups, queries, bits = rows.batch, rows.rows, rows.bits
     padded = padded_length(queries)
-    planes = empty_planes(device, bits, groups * tokens, padded)
+    planes = empty_planes(device, bits, groups, tokens, padded)
     grid = groups * blocks_for(tokens, 64) * (padded // 64)
     sizes = tuple(np.int64(size) for size in (groups, queries, tokens, padded))
     args = (weights, rows.exponents, bounds, planes, *sizes)

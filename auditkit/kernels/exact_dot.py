@@ -13,20 +13,37 @@ PIECE = 64  # a row of planes is padded with zeros to this many bytes, or to a m
 PLANES = {14: 3, 21: 6}
 
 _THREADS = 128
-_LARGE = 128  # rows and columns of a large tile
-_SMALL = 64
-# dynamic shared memory of each tensor-core kernel, bytes: stages * (rows + columns of the tile) * bytes of K
-_SHARED = {"small": 4 * 128 * 64, "large64": 4 * 256 * 64, "large128": 3 * 256 * 128}
-_LARGE_CHUNK = 3840  # K above which exact_dot_large_14 needs a workspace
-_ROOMY = ("90", "100")  # two blocks of large128 fit a multiprocessor
+_BLOCK_ROWS = 64  # planes lie in blocks of so many rows (cuda/exact_dot_planes.cuh)
+_LARGE_K = 128  # bytes of a row that large128 takes at a time
 _COLUMN_HEIGHT = 512  # rows of x that one block of column_magnitudes reads
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A tensor-core kernel (cuda/exact_dot_tile.cuh): rows and columns of its tile, blocks that share a multiprocessor,
+    bytes of shared memory of a block.
+    """
+
+    side: int
+    resident: int
+    shared: int
+
+
+_TILES = {
+    "small": _Tile(64, 3, 4 * 128 * 64),
+    "large64": _Tile(128, 2, 4 * 256 * 64),
+    "large128": _Tile(128, 2, 3 * 256 * 128),
+}
+_ROOMY = ("90", "100")  # two blocks of large128 fit a multiprocessor
+_NO_LARGE_21 = 100  # from this architecture on the large tiles have too few registers for 21 bits
 
 
 @dataclass(frozen=True)
 class DeviceRows:
     """Rows in fixed point on the device.
 
-    planes     int8 (PLANES[bits], batch * rows, padded), zero beyond `length` elements of each row
+    planes     int8 (PLANES[bits], batch * rows rounded up to whole blocks, padded), zero beyond `length` elements of
+               each row; in blocks, not row by row (cuda/exact_dot_planes.cuh)
     exponents  int32 (batch * rows,)
     """
 
@@ -43,11 +60,11 @@ class DeviceRows:
         return int(self.planes.shape[2])
 
 
-def empty_planes(device: Device, bits: int, rows: int, padded: int) -> Array:
-    """Memory for digit planes, int8 (PLANES[bits], rows, padded), readable for a tile of rows beyond its end."""
-    count = PLANES[bits]
-    flat = device.empty(((count * rows + _LARGE) * padded,), np.int8)
-    return flat[: count * rows * padded].reshape((count, rows, padded))
+def empty_planes(device: Device, bits: int, batch: int, rows: int, padded: int) -> Array:
+    """Memory for the digit planes of `batch` matrices of `rows` rows, readable for a block of rows beyond its end."""
+    count, lines = PLANES[bits], batch * blocks_for(rows, _BLOCK_ROWS) * _BLOCK_ROWS
+    flat = device.empty(((count * lines + _BLOCK_ROWS) * padded,), np.int8)
+    return flat[: count * lines * padded].reshape((count, lines, padded))
 
 
 def padded_length(length: int) -> int:
@@ -57,20 +74,21 @@ def padded_length(length: int) -> int:
 
 def quantise(device: Device, status: Array, x: Array, bits: int) -> DeviceRows:
     """Rows of x (..., M, K) float32 to fixed point; leading axes are the batch. A non-finite element sets `status`."""
-    rows, length = int(np.prod(x.shape[:-1], dtype=np.int64)), int(x.shape[-1])
+    batch, rows, length = _batch(x), int(x.shape[-2]), int(x.shape[-1])
     padded = padded_length(length)
-    planes = empty_planes(device, bits, rows, padded)
-    exponents = device.empty((rows,), np.int32)
-    args = (x, exponents, planes, status, np.int64(rows), np.int64(length), np.int64(padded))
-    device.launch("exact_dot", f"quantise_rows_{bits}", blocks_for(rows * 32, 256), 256, args)
-    return DeviceRows(planes, exponents, bits, _batch(x), int(x.shape[-2]), length)
+    planes = empty_planes(device, bits, batch, rows, padded)
+    exponents = device.empty((batch * rows,), np.int32)
+    sizes = tuple(np.int64(size) for size in (batch, rows, length, padded))
+    grid = blocks_for(batch * rows * 32, 256)
+    device.launch("exact_dot", f"quantise_rows_{bits}", grid, 256, (x, exponents, planes, status, *sizes))
+    return DeviceRows(planes, exponents, bits, batch, rows, length)
 
 
 def quantise_t(device: Device, status: Array, x: Array, bits: int) -> DeviceRows:
     """Rows of the transposes of x (..., M, K) float32: K rows of M elements for each matrix of the batch."""
     batch, rows, columns = _batch(x), int(x.shape[-2]), int(x.shape[-1])
     padded = padded_length(rows)
-    planes = empty_planes(device, bits, batch * columns, padded)
+    planes = empty_planes(device, bits, batch, columns, padded)
     exponents = device.empty((batch * columns,), np.int32)
     largest = device.zeros((batch * columns,), np.uint32)
     sizes = (np.int64(batch), np.int64(rows), np.int64(columns))
@@ -88,8 +106,8 @@ def quantise_t(device: Device, status: Array, x: Array, bits: int) -> DeviceRows
 def dot(device: Device, a: DeviceRows, b: DeviceRows, *, kernel: str = "") -> Array:
     """Every row of a with every row of b, batch by batch: (batch, M, N) float32, or (M, N) for a batch of one.
 
-    kernel: `small`, `large64`, `large128` (14 bits) or `plain`; empty for the fastest. All give the same bits.
-    Raises Unsupported for K >= 2^(65 - 2 bits), where a sum could leave 63 bits.
+    kernel: `small`, `large64`, `large128` (rows of whole 128 bytes) or `plain`; empty for the fastest. All give the
+    same bits. Raises Unsupported for K >= 2^(65 - 2 bits), where a sum could leave 63 bits.
     """
     if (a.bits, a.batch, a.length) != (b.bits, b.batch, b.length):
         raise ValueError("operands do not fit each other")
@@ -99,25 +117,29 @@ def dot(device: Device, a: DeviceRows, b: DeviceRows, *, kernel: str = "") -> Ar
     c = device.empty((batch, m, n) if batch != 1 else (m, n), np.float32)
     sizes = tuple(np.int64(size) for size in (batch, m, n, k))
     operands = (a.planes, b.planes, a.exponents, b.exponents, c)
-    chosen = kernel or _choose(device, a, m, n)
+    chosen = kernel or _choose(device, a, b)
+    name = f"exact_dot_{chosen}_{a.bits}"
     if chosen == "plain":
         grid = min(blocks_for(batch * m * n, 256), 1 << 20)
-        device.launch("exact_dot", f"exact_dot_plain_{a.bits}", grid, 256, (*operands, *sizes))
-    else:
-        tile = _SMALL if chosen == "small" else _LARGE
-        wide = [device.empty((batch * m * n if k > _LARGE_CHUNK else 1,), np.int64)] if tile == _LARGE else []
-        grid = batch * blocks_for(m, tile) * blocks_for(n, tile)
-        args = (*operands, *wide, *sizes)
-        device.launch("exact_dot", f"exact_dot_{chosen}_{a.bits}", grid, _THREADS, args, shared=_SHARED[chosen])
+        device.launch("exact_dot", name, grid, 256, (*operands, *sizes))
+        return c
+    tile = _TILES[chosen]
+    grid = min(_tiles(a, b, tile), tile.resident * device.multiprocessors)
+    scratch = device.empty((grid * tile.side * tile.side,), np.int64)
+    device.launch("exact_dot", name, grid, _THREADS, (*operands, scratch, *sizes), shared=tile.shared)
     return c
 
 
-def _choose(device: Device, a: DeviceRows, m: int, n: int) -> str:
-    """Large tiles when they fill the device; small ones else, and for 21 bits, where there is no other."""
-    tiles = a.batch * blocks_for(m, _LARGE) * blocks_for(n, _LARGE)
-    if a.bits != 14 or tiles < device.multiprocessors:
+def _tiles(a: DeviceRows, b: DeviceRows, tile: _Tile) -> int:
+    return a.batch * blocks_for(a.rows, tile.side) * blocks_for(b.rows, tile.side)
+
+
+def _choose(device: Device, a: DeviceRows, b: DeviceRows) -> str:
+    """Large tiles when they exist and fill the device, else small ones."""
+    lacking = a.bits == 21 and int(device.architecture) >= _NO_LARGE_21
+    if lacking or _tiles(a, b, _TILES["large64"]) < device.multiprocessors:
         return "small"
-    return "large128" if device.architecture in _ROOMY and a.padded % 128 == 0 else "large64"
+    return "large128" if device.architecture in _ROOMY and a.padded % _LARGE_K == 0 else "large64"
 
 
 def _batch(x: Array) -> int:

@@ -9,11 +9,12 @@ import pytest
 
 from auditkit.kernels import exact_dot
 from auditkit.numerics import exact_dot as reference
+from tests.kernels.emulator import EmulatedDevice
 from tests.same_bits import assert_same_bits
 
-KERNELS = {14: ("small", "large64", "large128", "plain"), 21: ("small", "plain")}
+KERNELS = {14: ("small", "large64", "large128", "plain"), 21: ("small", "large64", "large128", "plain")}
 TILE = 64
-# (M, N, K): nothing, one, around a piece of K, around a tile, around the chunk of the large kernel
+# (M, N, K): nothing, one, around a piece of K, around a tile, around the longest row whose sums are parked in 32 bits
 SIZES = [
     (0, 3, 5),
     (3, 0, 5),
@@ -25,8 +26,8 @@ SIZES = [
     (TILE - 1, TILE + 1, 7),
     (TILE, TILE, 130),
     (2 * TILE + 1, 2 * TILE - 1, 33),
-    (2, 3, 3839),
-    (3, 2, 3841),
+    (2, 3, 3968),
+    (3, 2, 3969),
 ]
 
 
@@ -85,6 +86,16 @@ def test_batches(device: Any) -> None:
         rng.standard_normal((3, 9, 16)).astype(np.float32),
         14,
     )
+
+
+def test_a_block_takes_one_tile_after_the_other() -> None:
+    rng = np.random.default_rng(12)
+    for seed in (0, 3):
+        device = EmulatedDevice(seed=seed)
+        device.multiprocessors = 1
+        for k, bits in ((200, 14), (130, 21)):
+            a, b = rng.standard_normal((2, 150, k)), rng.standard_normal((2, 131, k))
+            check(device, a.astype(np.float32), b.astype(np.float32), bits)
 
 
 def test_long_rows(device: Any) -> None:

@@ -84,6 +84,10 @@ EMU_ATOMIC_OPS(unsigned long long)
 EMU_ATOMIC_OP(Max, long long, old > value ? old : value)
 EMU_ATOMIC_OP(Min, long long, old < value ? old : value)
 
+// Addresses in dynamic shared memory as 32 bits.
+static inline unsigned shared_address(const void* p) { return (unsigned)((uintptr_t)p - (uintptr_t)emu_dynamic_shared); }
+static inline void* shared_pointer(unsigned address) { return emu_dynamic_shared + (int)address; }
+
 // What cuda/tensor.cuh takes as primitives; there they are PTX, here the scheduler plays them for the 32 lanes of a warp.
 static inline void mma_m8n8k16_s8(int* d, unsigned a, unsigned b) { emu_warp_registers(EMU_MMA_8816, 3, (unsigned*)d, &a, &b); }
 #if __CUDA_ARCH__ >= 800
@@ -96,6 +100,10 @@ EMU_MMA(u8, 0)
 EMU_MMA(s8u8, 1)
 EMU_MMA(u8s8, 2)
 static inline void cp_async_16(void* to, const void* from, int bytes = 16) { emu_copy_async(to, from, 16, bytes); }
+template <int TO, int FROM>
+static inline void cp_async_16_at(unsigned to, const void* from) {
+    emu_copy_async(shared_pointer(to + TO), (const char*)from + FROM, 16, 16);
+}
 static inline void cp_async_commit() { emu_copy_commit(); }
 template <int N>
 static inline void cp_async_wait() { emu_copy_wait(N); }
@@ -108,5 +116,6 @@ static inline void cp_async_wait() { emu_copy_wait(N); }
 EMU_LDMATRIX(x1, 1)
 EMU_LDMATRIX(x2, 2)
 EMU_LDMATRIX(x4, 4)
+static inline void ldmatrix_x4(unsigned* r, unsigned row) { ldmatrix_x4(r, shared_pointer(row)); }
 EMU_LDMATRIX(x2_trans, 0x102)
 EMU_LDMATRIX(x4_trans, 0x104)
