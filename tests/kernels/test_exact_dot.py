@@ -39,6 +39,8 @@ def data(kind: str, shape: tuple[int, int], seed: int) -> Any:
         return np.where(x > 2, np.float32(-0.99999994), np.float32(0.99999994))
     if kind == "subnormal":
         return x * np.float32(1e-40)
+    if kind == "tiny":  # normal rows whose products are subnormal: rounded to 24 bits first they would be rounded twice
+        return x * np.float32(2.0**-63)
     if kind == "exponents":
         return x * np.float32(2.0) ** rng.integers(-60, 60, (shape[0], 1)).astype(np.float32)
     if kind == "ties":
@@ -72,10 +74,11 @@ def test_sizes(device: Any, size: tuple[int, int, int], bits: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [14, 21])
-@pytest.mark.parametrize("kind", ["largest", "subnormal", "exponents", "ties", "zeros"])
+@pytest.mark.parametrize("kind", ["largest", "subnormal", "tiny", "exponents", "ties", "zeros"])
 def test_kinds(device: Any, kind: str, bits: int) -> None:
     check(device, data(kind, (17, 200), 3), data(kind, (9, 200), 4), bits)
     check(device, data(kind, (5, 70), 5), data("subnormal", (6, 70), 6), bits)
+    check(device, data(kind, (40, 3), 7), data("tiny", (40, 3), 8), bits)
 
 
 def test_batches(device: Any) -> None:
