@@ -126,8 +126,9 @@ class CudaOps:
     def embedding_forward(self, tokens: Any, table: Array) -> Array:
         return embedding.embedding_forward(self.device, self.status, self._tokens(tokens), table)
 
-    def embedding_backward(self, dx: Array, tokens: Any, vocab_size: int) -> Array:
-        return embedding.embedding_backward(self.device, self.status, dx, self._tokens(tokens), vocab_size)
+    def embedding_backward(self, dx: Array, tokens: Any, vocab_size: int, total: Array | None = None) -> Array:
+        found = self._tokens(tokens)
+        return embedding.embedding_backward(self.device, self.status, dx, found, vocab_size, total=total)
 
     def cross_entropy(self, logits: Array, targets: Any, z_loss: np.float32, total_targets: int) -> tuple[Array, Array]:
         found = self._tokens(targets)
@@ -155,8 +156,7 @@ class CudaOps:
         """Read and clear the status word, then look at the arrays. Raises NonFinite, Unsupported or MachineFault."""
         found = int(self.host(self.status)[0])
         if found:
-            with self.device.use():
-                self.status = self.device.zeros((1,), np.uint32)
+            self.device.clear(self.status)
         if found & TOKEN_RANGE:
             raise MachineFault("a token that was checked on the host is out of range on the device")
         if found & SUM_RANGE:  # before anything else: what came after a wrapped sum means nothing

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,6 +19,7 @@ Array: TypeAlias = Any  # a C-contiguous cupy.ndarray: memory with a dtype and a
 _MAX_GRID_X = (1 << 31) - 1
 _SHARED_ATTRIBUTE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _DEFAULT_SHARED = 48 * 1024  # bytes a kernel may have without asking
+_NOTHING: AbstractContextManager[Any] = nullcontext()
 
 
 def _cupy() -> Any:
@@ -65,6 +67,8 @@ class Device:
         self._modules: dict[str, Any] = {}
         self._functions: dict[tuple[str, str, int], Any] = {}
         self.pool = self.cupy.cuda.MemoryPool()
+        self.recording = False
+        self._others = count > 1
         self.multiprocessors = int(self._device.attributes["MultiProcessorCount"])
 
     @property
@@ -94,9 +98,9 @@ class Device:
 
         Raises Unsupported with needed and free bytes when there is too little.
         """
-        need = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        need = math.prod(shape) * np.dtype(dtype).itemsize
         try:
-            with self._device:
+            with self._current():
                 return self.cupy.ndarray(shape, dtype, memptr=self.pool.malloc(need))
         except self.cupy.cuda.memory.OutOfMemoryError as error:
             free, total = self.memory()
@@ -115,17 +119,35 @@ class Device:
         """Give the pool's unused memory back to the device."""
         self.pool.free_all_blocks()
 
+    def _current(self) -> AbstractContextManager[Any]:
+        """Make this the current device, which costs more than a launch: only where there is another."""
+        return self._device if self._others else _NOTHING
+
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """Memory of zero bytes."""
         array = self.empty(shape, dtype)
-        array.data.memset_async(0, array.nbytes)
+        self.clear(array)
         return array
 
+    def clear(self, array: Array) -> None:
+        """Make all bytes of an array zero."""
+        array.data.memset_async(0, array.nbytes)
+
+    def copy(self, target: Array, source: Array) -> None:
+        """Copy the bytes of a device array to another of the same size."""
+        target.data.copy_from_device_async(source.data, source.nbytes)
+
     def upload(self, array: npt.NDArray[Any]) -> Array:
-        """A copy of a host array."""
+        """A copy of a host array. RuntimeError while launches are recorded: the copy would read freed memory."""
+        if self.recording:
+            raise RuntimeError("an upload cannot be recorded")  # a programming error, never data
         held = self.empty(array.shape, array.dtype)
         held.set(np.ascontiguousarray(array).reshape(array.shape))  # NumPy makes a 0-d array 1-d on the way
         return held
+
+    def write(self, array: Array, values: npt.NDArray[Any]) -> None:
+        """Overwrite a device array with host values of its shape and dtype."""
+        array.set(np.ascontiguousarray(values))
 
     def download(self, array: Array) -> npt.NDArray[Any]:
         """A copy on the host, after all work on the current stream."""
@@ -149,7 +171,7 @@ class Device:
             return
         if blocks[0] > _MAX_GRID_X:
             raise Unsupported(f"{kernel} would need {blocks[0]} blocks, more than one launch can have")
-        with self._device:
+        with self._current():
             self._function(op, kernel, shared)(blocks, (block,), tuple(args), shared_mem=shared)
 
     def _function(self, op: str, kernel: str, shared: int) -> Any:
@@ -175,6 +197,41 @@ class Device:
     def synchronize(self) -> None:
         """Wait for all work on the current stream."""
         self.cupy.cuda.get_current_stream().synchronize()
+
+
+class Recording:
+    """The launches of a function, recorded once and played again as one CUDA graph.
+
+    The function must launch the same kernels on the same arrays each time, upload nothing and wait for nothing. What it
+    allocates comes from a pool of its own, which lives as long as the recording.
+    """
+
+    def __init__(self, device: Device, function: Callable[[], Any]) -> None:
+        """Run `function` twice, so that kernels are loaded and the pool is filled, and record the third run.
+
+        `result`: what the recorded run returned; each play writes it anew.
+        """
+        cuda = device.cupy.cuda
+        self._pool, kept = cuda.MemoryPool(), device.pool
+        self._stream = cuda.Stream()  # ordered with the default stream, on which all else runs
+        device.pool = self._pool
+        try:
+            with device.use(), self._stream:
+                function()
+                function()
+                self._stream.synchronize()
+                device.recording = True
+                self._stream.begin_capture()
+                try:
+                    self.result = function()
+                finally:
+                    self._graph = self._stream.end_capture()
+        finally:
+            device.recording, device.pool = False, kept
+
+    def play(self) -> None:
+        """Run the recorded launches, in order with the default stream."""
+        self._graph.launch(self._stream)
 
 
 def blocks_for(items: int, block: int) -> int:

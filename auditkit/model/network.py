@@ -65,7 +65,8 @@ class Network:
         loss_sum, dx = self._head(x, targets.reshape(-1), total_targets)
         for layer in reversed(range(self.model.num_layers)):
             dx = self._layer_backward(dx, layer_prefix(layer), caches.pop())
-        self._add(EMBED, ops.embedding_backward(dx, inputs.reshape(-1), self.model.vocab_size))
+        head = self.grads.get(EMBED)  # of a tied table
+        self.grads[EMBED] = ops.embedding_backward(dx, inputs.reshape(-1), self.model.vocab_size, head)
         return self.grads, loss_sum
 
     def _head(self, x: F32, targets: IntArray, total_targets: int) -> tuple[I64, F32]:

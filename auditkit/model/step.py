@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -42,6 +42,9 @@ class GradSum:
     loss_sum: I64
 
 
+Gradients: TypeAlias = Callable[[IntArray], GradSum]  # of one micro-batch, tokens (s, T + 1)
+
+
 @dataclass(frozen=True)
 class StepResult:
     """What the step's record says besides the states: loss, norm and learning rate in binary32, digests."""
@@ -60,10 +63,18 @@ def micro_batches(tokens: IntArray, recipe: Recipe) -> Iterator[IntArray]:
 
 
 def grads(prepared: Prepared, tokens: IntArray, total_targets: int, recipe: Recipe, ops: Ops) -> GradSum:
-    """Gradient sums of one micro-batch: tokens (s, T + 1), each window's first T predict its last T. Raises
-    NonFinite.
+    """Gradient sums of one micro-batch: tokens (s, T + 1), each window's first T predict its last T.
+
+    Raises NonFinite.
     """
-    found, loss_sum = Network(prepared, recipe, ops).gradient(tokens[:, :-1], tokens[:, 1:], total_targets)
+    return gradient_sums(prepared, tokens[:, :-1], tokens[:, 1:], total_targets, recipe, ops)
+
+
+def gradient_sums(
+    prepared: Prepared, inputs: IntArray, targets: IntArray, total_targets: int, recipe: Recipe, ops: Ops
+) -> GradSum:
+    """Gradient sums of inputs and targets, each (s, T). Raises NonFinite."""
+    found, loss_sum = Network(prepared, recipe, ops).gradient(inputs, targets, total_targets)
     return GradSum({spec.name: found[spec.name] for spec in parameter_table(recipe.model)}, loss_sum)
 
 
@@ -123,22 +134,24 @@ def step(
     *,
     threads: int = 1,
     on_micro_batch: Callable[[int], None] | None = None,
+    gradients: Gradients | None = None,
 ) -> tuple[State, StepResult]:
     """Take state N to state N + 1 with batch N.
 
     tokens           (S, T + 1) integers below the vocabulary size
     threads          micro-batches computed side by side; cannot change a bit. With one, all ops run in this thread
     on_micro_batch   called with the number of finished micro-batches, from this thread
+    gradients        another way to run `grads` on this state's parameters, e.g. recorded launches of it
     Raises NonFinite when the step has no result (SPEC.md section 1).
     """
     total_targets = tokens.shape[0] * (tokens.shape[1] - 1)
-    prepared = prepare(state.params, recipe, ops)
+    run = gradients or _direct(state, total_targets, recipe, ops)
     workers = max(1, min(threads, recipe.batch.micro_batches))
     total: GradSum | None = None
     leaves = []
     with _blas().limit(limits=max(1, threads // workers)):
         parts = micro_batches(tokens, recipe)
-        results = _in_order(lambda part: _part(prepared, part, total_targets, recipe, ops), parts, workers)
+        results = _in_order(lambda part: _with_leaf(run(part), ops), parts, workers)
         for done, (part, part_leaf) in enumerate(results, start=1):
             total = part if total is None else _add(total, part, ops)
             leaves.append(part_leaf)
@@ -172,10 +185,12 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
-def _part(
-    prepared: Prepared, tokens: IntArray, total_targets: int, recipe: Recipe, ops: Ops
-) -> tuple[GradSum, MicroBatchLeaf]:
-    part = grads(prepared, tokens, total_targets, recipe, ops)
+def _direct(state: State, total_targets: int, recipe: Recipe, ops: Ops) -> Gradients:
+    prepared = prepare(state.params, recipe, ops)
+    return lambda tokens: grads(prepared, tokens, total_targets, recipe, ops)
+
+
+def _with_leaf(part: GradSum, ops: Ops) -> tuple[GradSum, MicroBatchLeaf]:
     return part, leaf(part, ops)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditkit.numerics.arrays import F32, I64, IntArray
-from auditkit.numerics.exact_sum import GRADIENT_UNIT, sum_segments, to_fixed
+from auditkit.numerics.exact_sum import GRADIENT_UNIT, add_sums, sum_segments, to_fixed
 
 
 def embedding_forward(tokens: IntArray, table: F32) -> F32:
@@ -13,15 +13,16 @@ def embedding_forward(tokens: IntArray, table: F32) -> F32:
     return table[tokens]
 
 
-def embedding_backward(dx: F32, tokens: IntArray, vocab_size: int) -> I64:
+def embedding_backward(dx: F32, tokens: IntArray, vocab_size: int, total: I64 | None = None) -> I64:
     """Exact sum of the rows of dx over the positions of each token: (N, C) float32 -> (V, C) int64 in units 2^-56.
 
-    Integers, so repeated tokens may be added in any order. Raises NonFinite.
+    Integers, so repeated tokens may be added in any order. total: (V, C) int64 to add the sums to, not changed here; a
+    back end may add in place. Raises NonFinite.
     """
     grad = np.zeros((vocab_size, dx.shape[1]), np.int64)
     if tokens.size == 0:
-        return grad
+        return grad if total is None else total
     order = np.argsort(tokens, kind="stable")
     ids, starts = np.unique(tokens[order], return_index=True)
     grad[ids] = sum_segments(to_fixed(dx[order], GRADIENT_UNIT), starts)
-    return grad
+    return grad if total is None else add_sums(total, grad)

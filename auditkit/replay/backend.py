@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from auditkit.model.step import StepResult, step
 from auditkit.numerics import reference, self_test
 from auditkit.numerics.arrays import IntArray
 from auditkit.replay import machine
+from auditkit.replay.recorded import Recorder
 from auditkit.store.cache import default_dir
 
 MAX_THREADS = 1024
@@ -74,10 +75,19 @@ class Backend:
         return step(state, tokens, recipe, self.ops, threads=self.threads, on_micro_batch=on_micro_batch)
 
 
+@dataclass(frozen=True)
 class CudaBackend(Backend):
     """The kernels of one CUDA device, driven from one thread."""
 
     ops: CudaOps
+    recorder: Recorder = field(default_factory=Recorder)
+
+    def step(
+        self, state: State, tokens: IntArray, recipe: Recipe, *, on_micro_batch: Callable[[int], None] | None = None
+    ) -> tuple[State, StepResult]:
+        """As Backend.step; small steps that are repeated are recorded."""
+        gradients = self.recorder.gradients(self.ops, state, recipe)
+        return step(state, tokens, recipe, self.ops, on_micro_batch=on_micro_batch, gradients=gradients)
 
     def self_test(self) -> None:
         """As Backend.self_test: this thread's arithmetic, and the known answers of every op on the device."""

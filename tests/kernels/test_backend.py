@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 from auditkit.errors import MachineFault, Unsupported
+from auditkit.formats.recipe import BatchConfig
 from auditkit.kernels.backend import NOT_FINITE, SUM_RANGE, TOKEN_RANGE, CudaOps
 from auditkit.model.state import State, document, initial_state
 from auditkit.model.step import step
 from auditkit.numerics import reference, self_test
 from auditkit.numerics.nonfinite import NonFinite
+from auditkit.replay.backend import CudaBackend
 from tests.golden.make_training import RECIPES, tokens_of
+from tests.kernels.on_devices import DEVICES
 
 
 @pytest.fixture
@@ -66,3 +69,21 @@ def test_a_step_without_a_result(ops: CudaOps) -> None:
     state.params[name][0, 0] = np.inf
     with pytest.raises(NonFinite):
         step(placed(state, ops), tokens_of(recipe, 0) * 0, recipe, ops)
+
+
+@pytest.mark.parametrize("device", DEVICES[1:], indirect=True)
+@pytest.mark.parametrize("micro", [2, 4])
+def test_recorded_steps_equal_the_reference(device: Any, micro: int) -> None:
+    """From the third step on the launches are recorded; state, gradient and leaves stay those of the reference."""
+    recipe = RECIPES[max(RECIPES)]
+    recipe = dataclasses.replace(recipe, batch=BatchConfig(4, micro))
+    backend = CudaBackend(CudaOps(device), 1, "gpu")
+    here = initial_state(recipe)
+    there = backend.place(here)
+    for number in range(6):
+        tokens = tokens_of(recipe, number)
+        here, expected = step(here, tokens, recipe, reference)
+        there, found = backend.step(there, tokens, recipe)
+        assert dataclasses.asdict(found) == dataclasses.asdict(expected)
+        assert document(there, recipe, backend.ops) == document(here, recipe)
+    assert backend.recorder.recording

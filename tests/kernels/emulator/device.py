@@ -105,6 +105,14 @@ class EmulatedDevice:
         array.view(np.ndarray)[...] = 0
         return array
 
+    def clear(self, array: EmulatedArray) -> None:
+        """Make all bytes of an array zero."""
+        array.view(np.ndarray)[...] = 0
+
+    def copy(self, target: EmulatedArray, source: EmulatedArray) -> None:
+        """Copy the bytes of an array to another of the same size."""
+        target.view(np.ndarray)[...] = source.view(np.ndarray)
+
     def upload(self, array: npt.NDArray[Any]) -> EmulatedArray:
         """A copy of a host array."""
         held = self.empty(array.shape, array.dtype)
