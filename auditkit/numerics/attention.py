@@ -4,44 +4,80 @@ The contract is written on whole matrices: no tile size appears in it, so any fu
 strictly causal in every bit: a value row has its own exponent, and the bound of a weight looks only at keys the query
 may see.
 
-A "group" is one sequence and one key head with the R = H / G query heads of that key head stacked: R * T queries, T
-keys. The code takes as many groups at a time as fit in the cache.
+A "group" is one sequence and one key head with the R = H / G query heads of that key head: T * R queries, the R of
+each token side by side, and T keys. The code takes as many groups at a time as fit in the cache, and of these a "span"
+of queries with the keys that any of them sees: what nobody sees is mostly not computed.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from auditkit.numerics.arrays import F32, F64, I32, ieee, row_blocks
-from auditkit.numerics.exact_dot import ZERO_ROW, Rows, dot, quantise
+from auditkit.numerics.exact_dot import ZERO_ROW, Rows, depth_limit, dot, quantise, round_sum
 from auditkit.numerics.exact_sum import SOFTMAX_UNIT
 from auditkit.numerics.exp import exp
 from auditkit.numerics.row_sum import row_sum
-from auditkit.numerics.weighted_sum import true_bound, weighted_sum
+from auditkit.numerics.weighted_sum import (
+    NO_PRODUCT,
+    largest_products,
+    settle_bound,
+    true_bound,
+    unrounded_sum,
+    weighted_sum,
+)
 
-_GROUP_SHARE = 4  # groups are worked on in blocks of this many row_blocks: fewer, longer array operations
+_GROUP_SHARE = 2  # groups are worked on in blocks of this many row_blocks: fewer, longer array operations
+_SPAN = 64  # tokens of a span
+_MINUS_INF = np.array(0xFF800000, np.uint32).view(np.int32)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Consecutive queries of a group, rows of T * R, and the keys that any of them sees.
+
+    seen: masks of the last of these keys, see `visible`; the keys before them are seen by all of the queries.
+    """
+
+    queries: slice
+    keys: slice
+    seen: I32
 
 
 @dataclass(frozen=True)
 class AttentionCache:
     """What backward needs: inputs as fixed-point rows, the output, and the row maxima and sums of the softmax."""
 
-    q: Rows  # (B * G, R * T, D)
+    q: Rows  # (B * G, T * R, D)
     k: Rows  # (B * G, T, D)
     v: Rows  # (B * G, T, D)
-    out: F32  # (B * G, R * T, D)
-    row_max: F32  # (B * G, R * T)
-    row_sum: F32  # (B * G, R * T)
+    out: F32  # (B * G, T * R, D)
+    row_max: F32  # (B * G, T * R)
+    row_sum: F32  # (B * G, T * R)
     window: int
 
     @property
-    def key_shape(self) -> tuple[int, int, int]:
-        """(B * G, T, D)."""
-        count, tokens, head_dim = self.k.values.shape
-        return count, tokens, head_dim
+    def tokens(self) -> int:
+        """T."""
+        return int(self.k.values.shape[1])
+
+    @property
+    def heads(self) -> int:
+        """R, the query heads of a key head."""
+        return int(self.q.values.shape[1]) // max(1, self.tokens)
+
+    def spans(self) -> tuple[Span, ...]:
+        """The spans of each group: only one where a sum over all of its queries would not be exact in float64."""
+        whole = self.heads * self.tokens > depth_limit(self.q.bits)
+        return spans(self.heads, self.tokens, self.window, max(1, self.tokens) if whole else _SPAN)
+
+    def blocks(self) -> Iterator[slice]:
+        """Groups that are worked on together."""
+        return row_blocks(len(self.out), self.heads * self.tokens * min(self.tokens, _SPAN) // _GROUP_SHARE)
 
 
 def attention_scale(head_dim: int) -> np.float32:
@@ -49,17 +85,28 @@ def attention_scale(head_dim: int) -> np.float32:
     return np.float32(1.0 / np.sqrt(np.float64(head_dim)))
 
 
-@functools.lru_cache(maxsize=4)
-def visible(heads: int, tokens: int, window: int) -> I32:
-    """(R * T, T) int32 masks: -1 (all bits) where query i of any head sees key j, else 0.
+def visible(queries: range, keys: range, window: int) -> I32:
+    """(queries, keys) int32 masks: -1 (all bits) where query i sees key j, else 0.
 
     Query i sees key j if j <= i and (window == 0 or i - j < window).
     """
-    i = np.arange(tokens)[:, None]
-    j = np.arange(tokens)[None, :]
-    seen = np.tile(-((j <= i) & ((i - j < window) | (window == 0))).astype(np.int32), (heads, 1))
-    seen.flags.writeable = False
-    return seen
+    i = np.arange(queries.start, queries.stop)[:, None]
+    j = np.arange(keys.start, keys.stop)[None, :]
+    return -((j <= i) & ((i - j < window) | (window == 0))).astype(np.int32)
+
+
+@functools.lru_cache(maxsize=4)
+def spans(heads: int, tokens: int, window: int, size: int) -> tuple[Span, ...]:
+    """Spans of `size` tokens that cover the T tokens of a group; the cut cannot change a bit."""
+    found = []
+    for start in range(0, tokens, size):
+        stop = min(tokens, start + size)
+        first = max(0, start - window + 1) if window else 0
+        masked = range(first if window else start, stop)
+        seen = np.repeat(visible(range(start, stop), masked, window), heads, axis=0)
+        seen.flags.writeable = False
+        found.append(Span(slice(start * heads, stop * heads), slice(first, stop), seen))
+    return tuple(found)
 
 
 @ieee
@@ -72,59 +119,103 @@ def attention_forward(q: F32, k: F32, v: F32, *, window: int, bits: int) -> tupl
     """
     batch, groups, tokens, head_dim = k.shape
     heads = q.shape[1] // groups
-    stacked = q.reshape(batch * groups, heads * tokens, head_dim)
-    rq = quantise(stacked, bits)
+    rq = quantise(_stack(q, groups), bits)
     rk = quantise(k.reshape(batch * groups, tokens, head_dim), bits)
     rv = quantise(v.reshape(batch * groups, tokens, head_dim), bits)
-    seen = visible(heads, tokens, window)
-    out = np.empty_like(stacked)
-    row_max = np.empty(stacked.shape[:2], np.float32)
-    sums = np.empty(stacked.shape[:2], np.float32)
-    for at in row_blocks(batch * groups, seen.size // _GROUP_SHARE):
-        s = scores(_pick(rq, at), _pick(rk, at), attention_scale(head_dim))
-        row_max[at] = masked_max(s, seen)
-        e = weights_of(s, row_max[at], seen)
-        sums[at] = softmax_sum(e)
-        bound = np.tile(prefix_bound(rv.exponents[at], window), (1, heads))
-        out[at] = weighted_sum(e, _pick(rv, at), bound) / sums[at][..., None]
-    return out.reshape(q.shape), AttentionCache(rq, rk, rv, out, row_max, sums, window)
+    bound = np.repeat(prefix_bound(rv.exponents, window), heads, axis=-1)  # (B * G, T * R)
+    out = np.empty(rq.values.shape, np.float32)
+    row_max = np.empty(out.shape[:2], np.float32)
+    sums = np.empty(out.shape[:2], np.float32)
+    cache = AttentionCache(rq, rk, rv, out, row_max, sums, window)
+    for at in cache.blocks():
+        for span in cache.spans():
+            queries = (at, span.queries)
+            s = scores(_pick(rq, queries), _pick(rk, (at, span.keys)), attention_scale(head_dim))
+            row_max[queries] = masked_max(s, span.seen)
+            e = weights_of(s, row_max[queries], span.seen)
+            sums[queries] = softmax_sum(e)
+            total = weighted_sum(e, _pick(rv, (at, span.keys)), bound[queries])
+            np.divide(total, sums[queries][..., None], out=out[queries])
+    return _unstack(out, q), cache
 
 
 @ieee
 def attention_backward(dout: F32, cache: AttentionCache) -> tuple[F32, F32, F32]:
     """Gradients of q (B, H, T, D), k and v (B, G, T, D) from dout (B, H, T, D). Raises NonFinite."""
-    stacked: F32 = dout.reshape(cache.out.shape)
-    count, tokens, head_dim = cache.key_shape
-    seen = visible(stacked.shape[1] // max(1, tokens), tokens, cache.window)
+    batch, _, tokens, head_dim = dout.shape
+    count = len(cache.out)
+    stacked = _stack(dout, count // max(1, batch))
+    inner = row_sum(stacked * cache.out)  # (B * G, T * R)
+    rows = quantise(stacked, cache.v.bits)
+    divided = quantise(stacked / cache.row_sum[..., None], cache.v.bits)
+    bound = suffix_bound(divided.exponents.reshape(count, tokens, cache.heads), cache.window)
     dq = np.empty_like(stacked)
     dk = np.empty((count, tokens, head_dim), np.float32)
     dv = np.empty((count, tokens, head_dim), np.float32)
-    for at in row_blocks(count, seen.size // _GROUP_SHARE):
-        dq[at], dk[at], dv[at] = _backward_groups(stacked[at], cache, at, seen)
-    shape = (dout.shape[0], count // max(1, dout.shape[0]), tokens, head_dim)
-    return dq.reshape(dout.shape), dk.reshape(shape), dv.reshape(shape)
+    for at in cache.blocks():
+        e, ds = [], []
+        for span in cache.spans():
+            weights, slope = _score_gradient(_pick(rows, (at, span.queries)), inner[at, span.queries], cache, at, span)
+            key = _pick(cache.k, (at, span.keys))
+            dq[at, span.queries] = weighted_sum(slope, key, true_bound(slope, key))
+            e.append(weights)
+            ds.append(slope)
+        query = _pick(cache.q, at)
+        dk[at] = _sum_over_queries(ds, query, _key_bound(ds, query, cache), cache)
+        dv[at] = _sum_over_queries(e, _pick(divided, at), bound[at], cache)
+    shape = (batch, count // max(1, batch), tokens, head_dim)
+    return _unstack(dq, dout), dk.reshape(shape), dv.reshape(shape)
 
 
-def _backward_groups(dout: F32, cache: AttentionCache, at: slice, seen: I32) -> tuple[F32, F32, F32]:
-    """dout (g, R * T, D) -> dq (g, R * T, D), dk, dv (g, T, D). The sums of dk and dv run over all R * T queries."""
-    query, key, value = _pick(cache.q, at), _pick(cache.k, at), _pick(cache.v, at)
-    sums = cache.row_sum[at][..., None]
-    scale = attention_scale(dout.shape[-1])
-    e = weights_of(scores(query, key, scale), cache.row_max[at], seen)
-    ds = dot(quantise(dout, value.bits), value)  # dP; becomes dS in place
-    ds -= row_sum(dout * cache.out[at])[..., None]
-    hide(ds, seen)
-    ds *= e / sums
+def _score_gradient(dout: Rows, inner: F32, cache: AttentionCache, at: slice, span: Span) -> tuple[F32, F32]:
+    """dout (g, n, D) and the rows' own sums with the output (g, n) -> weights e and gradients dS, each (g, n, keys)."""
+    queries, keys = (at, span.queries), (at, span.keys)
+    scale = attention_scale(dout.values.shape[-1])
+    e = weights_of(scores(_pick(cache.q, queries), _pick(cache.k, keys), scale), cache.row_max[queries], span.seen)
+    ds = dot(dout, _pick(cache.v, keys))  # dP; becomes dS in place
+    ds -= inner[..., None]
+    hide(ds, span.seen)
+    ds *= e / cache.row_sum[queries][..., None]
     ds *= scale
-    dq = weighted_sum(ds, key, true_bound(ds, key))
-    ds_t = np.swapaxes(ds, -1, -2)
-    dk = weighted_sum(ds_t, query, true_bound(ds_t, query))
-    rows = quantise(dout / sums, value.bits)
-    bound = suffix_bound(rows.exponents.reshape(len(dout), -1, key.values.shape[1]), cache.window)
-    return dq, dk, weighted_sum(np.swapaxes(e, -1, -2), rows, bound)
+    return e, ds
 
 
-def _pick(rows: Rows, at: slice) -> Rows:
+def _key_bound(ds: list[F32], query: Rows, cache: AttentionCache) -> I32:
+    """(g, T) E_j of the specification, over the queries of all spans."""
+    largest = np.full((len(query.values), cache.tokens), NO_PRODUCT, np.int32)
+    for part, span in zip(ds, cache.spans(), strict=True):
+        found = largest_products(np.swapaxes(part, -1, -2), _pick(query, (slice(None), span.queries)))
+        np.maximum(largest[:, span.keys], found, out=largest[:, span.keys])
+    return settle_bound(largest)
+
+
+def _sum_over_queries(weights: list[F32], rows: Rows, bound: I32, cache: AttentionCache) -> F32:
+    """Weighted sums (g, T, D) for each key over the rows of all queries, from the weights (g, n, keys) of each span."""
+    if len(weights) == 1:
+        return weighted_sum(np.swapaxes(weights[0], -1, -2), rows, bound)
+    total = np.zeros((*bound.shape, rows.values.shape[-1]))
+    for part, span in zip(weights, cache.spans(), strict=True):
+        seen = _pick(rows, (slice(None), span.queries))
+        total[:, span.keys] += unrounded_sum(np.swapaxes(part, -1, -2), seen, bound[:, span.keys])
+    return round_sum(total)
+
+
+def _stack(x: F32, groups: int) -> F32:
+    """(B, H, T, D) -> (B * G, T * R, D)."""
+    batch, heads, tokens, dim = x.shape
+    parts = x.reshape(batch, groups, heads // max(1, groups), tokens, dim).transpose(0, 1, 3, 2, 4)
+    return parts.reshape(batch * groups, tokens * (heads // max(1, groups)), dim)
+
+
+def _unstack(x: F32, like: F32) -> F32:
+    """(B * G, T * R, D) -> (B, H, T, D), the shape of `like`."""
+    batch, heads, tokens, dim = like.shape
+    groups = len(x) // max(1, batch)
+    parts = x.reshape(batch, groups, tokens, heads // max(1, groups), dim).transpose(0, 1, 3, 2, 4)
+    return parts.reshape(like.shape)
+
+
+def _pick(rows: Rows, at: slice | tuple[slice, slice]) -> Rows:
     return Rows(rows.values[at], rows.exponents[at], rows.bits)
 
 
@@ -136,27 +227,30 @@ def scores(q: Rows, k: Rows, scale: np.float32) -> F32:
 
 
 def masked_max(s: F32, seen: I32) -> F32:
-    """(g, M) the largest visible score of each query."""
-    largest: F32 = np.where(seen != 0, s, np.float32(-np.inf)).max(axis=-1)
+    """(g, M) the largest visible score of each query. Overwrites the others with -inf."""
+    hide(s, seen)
+    words = s[..., s.shape[-1] - seen.shape[-1] :].view(np.int32)
+    np.bitwise_or(words, ~seen & _MINUS_INF, out=words)
+    largest: F32 = np.maximum.reduce(s, axis=-1)
     return largest
 
 
 def weights_of(s: F32, row_max: F32, seen: I32) -> F32:
     """(g, M, T) e = exp(s - m), zero where the key is not visible. Overwrites s."""
     s -= row_max[..., None]
-    hide(s, seen)
+    hide(s, seen)  # of whatever size an unseen score is, exp takes its cheapest way
     exp(s, out=s)
     hide(s, seen)
     return s
 
 
 def hide(x: F32, seen: I32) -> None:
-    """Set x (g, M, T) to +0 where the key is not visible, in place.
+    """Set x (g, M, T) to +0 where the key is not visible, in place. seen (M, n): the masks of the last n keys.
 
     By masking bits: a product with 0 would turn the infinity of an overflowed later score into NaN, and so let a later
     token change an earlier position.
     """
-    words = x.view(np.int32)
+    words = x[..., x.shape[-1] - seen.shape[-1] :].view(np.int32)
     np.bitwise_and(words, seen, out=words)
 
 
@@ -180,8 +274,8 @@ def prefix_bound(exponents: I32, window: int) -> I32:
 
 
 def suffix_bound(exponents: I32, window: int) -> I32:
-    """(g, T) Y_j: the largest exponent of (g, R, T) among all heads and the queries that see key j."""
-    over_heads: I32 = exponents.max(axis=1)
+    """(g, T) Y_j: the largest exponent of (g, T, R) among all heads and the queries that see key j."""
+    over_heads: I32 = exponents.max(axis=-1)
     return prefix_bound(over_heads[:, ::-1], window)[:, ::-1]
 
 

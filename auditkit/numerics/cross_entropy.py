@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from auditkit.numerics.arrays import F32, I64, IntArray, ieee, row_blocks
@@ -51,3 +53,10 @@ def _rows(x: F32, targets: IntArray, z_loss: np.float32, scale: np.float32) -> F
 def mean_loss(loss_sum: int, total_targets: int) -> np.float32:
     """loss_sum * 2^-32 / total_targets, correctly rounded to binary64 and then to binary32."""
     return np.float32(loss_sum / (total_targets << LOSS_UNIT))
+
+
+def mean_losses(loss_sums: Sequence[int], total_targets: int) -> F32:
+    """mean_loss of many steps -> (n,) float32."""
+    unit = total_targets << LOSS_UNIT
+    with np.errstate(over="ignore"):
+        return np.array([total / unit for total in loss_sums], np.float64).astype(np.float32)

@@ -20,7 +20,7 @@ ZERO_ROW = -149  # exponent of a row of zeros; the smallest non-zero row has -14
 _SAFE = 100  # |exponent| up to which binary32 rounds a row with no overflow and no subnormal in between
 _MAGNITUDE = np.array(0x7FFFFFFF, np.int32)  # a binary32 word without its sign: these are ordered as the sizes are
 _BIAS = 127  # a number of [2^(e-1), 2^e) has the exponent field e + 126
-_TILE = (512, 256)  # of a product: its binary64 sums, 1 MiB, are rounded before they leave the cache
+_TILE = (1024, 1024)  # of a product: its binary64 sums, 8 MiB, are rounded before they leave the cache
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def round_to_grid(x: F32 | F64, exponents: I32, bits: int) -> F64:
     sum lies where one unit in the last place is exactly the grid. In binary32 while that is in range, else in
     binary64.
     """
-    if x.dtype == np.float32 and _safe(exponents):
+    if x.dtype == np.float32 and rows_within(exponents, _SAFE):
         magic32 = _magic(np.maximum(exponents, -_SAFE), bits)
         y = x + magic32
         y -= magic32
@@ -83,13 +83,17 @@ def round_to_grid(x: F32 | F64, exponents: I32, bits: int) -> F64:
     return z
 
 
-def _safe(exponents: I32) -> bool:
-    """Whether all exponents but those of zero rows are within +-_SAFE."""
-    if exponents.size and np.minimum.reduce(exponents, axis=None) < -_SAFE:
-        exponents = exponents[exponents != ZERO_ROW]
-    return exponents.size == 0 or bool(
-        np.minimum.reduce(exponents, axis=None) >= -_SAFE and np.maximum.reduce(exponents, axis=None) <= _SAFE
-    )
+def rows_within(exponents: I32, reach: int) -> bool:
+    """Whether the exponents of all rows but those of zeros are within -reach .. reach."""
+    return within(exponents, reach) or within(exponents[exponents != ZERO_ROW], reach)
+
+
+def within(exponents: I32, reach: int) -> bool:
+    """Whether all exponents are within -reach .. reach."""
+    if exponents.size == 0:
+        return True
+    low, high = np.minimum.reduce(exponents, axis=None), np.maximum.reduce(exponents, axis=None)
+    return bool(low >= -reach and high <= reach)
 
 
 def _magic(exponents: I32, bits: int) -> F32:

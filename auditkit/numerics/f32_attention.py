@@ -3,7 +3,7 @@
 A key that a query does not see is no term of the query's sums. Here its weight is +0 instead: rows are finite, so its
 product is a zero, and adding a zero of either sign changes no accumulator, for none is ever -0.
 
-Groups and stacked heads are those of auditkit.numerics.attention.
+A group is that of auditkit.numerics.attention, but its queries are stacked head by head, as their sums run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def attention_forward(q: F32, k: F32, v: F32, *, window: int) -> tuple[F32, F32A
     stacked = rows(q.reshape(batch * groups, heads * tokens, head_dim)).values
     keys = rows(k.reshape(batch * groups, tokens, head_dim)).values
     values = rows(v.reshape(batch * groups, tokens, head_dim)).values
-    seen = visible(heads, tokens, window)
+    seen = _seen(heads, tokens, window)
     out = np.empty_like(stacked)
     row_max = np.empty(stacked.shape[:2], np.float32)
     sums = np.empty(stacked.shape[:2], np.float32)
@@ -59,7 +59,7 @@ def attention_backward(dout: F32, cache: F32AttentionCache) -> tuple[F32, F32, F
     """Gradients of q (B, H, T, D), k and v (B, G, T, D) from dout (B, H, T, D). Raises NonFinite."""
     stacked: F32 = dout.reshape(cache.out.shape)
     count, tokens, head_dim = cache.k.shape
-    seen = visible(stacked.shape[1] // max(1, tokens), tokens, cache.window)
+    seen = _seen(stacked.shape[1] // max(1, tokens), tokens, cache.window)
     dq = np.empty_like(stacked)
     dk = np.empty(cache.k.shape, np.float32)
     dv = np.empty(cache.k.shape, np.float32)
@@ -82,6 +82,11 @@ def _backward_groups(dout: F32, cache: F32AttentionCache, at: slice, seen: I32) 
     dq = dot(rows(ds), rows_t(key))
     dk = dot(rows_t(ds), rows_t(query))
     return dq, dk, dot(rows_t(e), rows_t(dout / sums))
+
+
+def _seen(heads: int, tokens: int, window: int) -> I32:
+    """(R * T, T) masks of all queries, head by head."""
+    return np.tile(visible(range(tokens), range(tokens), window), (heads, 1))
 
 
 def _scores(query: F32, key: F32) -> F32:

@@ -10,10 +10,22 @@ from __future__ import annotations
 import numpy as np
 
 from auditkit.numerics.arrays import F32, F64, I32, ieee
-from auditkit.numerics.exact_dot import ZERO_ROW, Rows, dot, round_to_grid, row_exponents
+from auditkit.numerics.exact_dot import (
+    ZERO_ROW,
+    Rows,
+    dot,
+    round_to_grid,
+    row_exponents,
+    rows_within,
+    size_words,
+    tame_exponents,
+    within,
+)
+
+NO_PRODUCT = np.int32(-1000)  # instead of an exponent where all products are zero; below that of any product
 
 _SAFE = 60  # |exponent| up to which the binary32 products below lose nothing that survives the rounding to the grid
-_SMALL = np.float32(2.0**-90)
+_SMALL = 89  # binary32 keeps all bits of the largest product if its exponent is not below -_SMALL
 
 
 @ieee
@@ -26,21 +38,42 @@ def weighted_sum(weights: F32, rows: Rows, bound: I32) -> F32:
     result   (..., M, D) float32
     Raises Unsupported where the sum could leave 63 bits.
     """
-    wide = not (_within(_live(rows)) and _within(bound))
-    grid = round_to_grid(scale_columns(weights, rows.exponents, wide=wide), bound[..., None], rows.bits)
-    return dot(Rows(grid, bound, rows.bits), _unit_columns(rows))
+    return dot(_integer_weights(weights, rows, bound), _unit_columns(rows))
 
 
-def scale_columns(weights: F32, exponents: I32, *, wide: bool) -> F32 | F64:
-    """w_mn * 2^x_n (0 for a zero row), in binary64 if `wide` (always exact), else in binary32.
+@ieee
+def unrounded_sum(weights: F32, rows: Rows, bound: I32) -> F64:
+    """As weighted_sum, but exact: (..., M, D) float64, to be added to others under the same bound and rounded then.
+
+    All rows of such a sum together must not be more than exact_dot.depth_limit.
+    """
+    columns = np.swapaxes(_unit_columns(rows).values, -1, -2)
+    total: F64 = np.matmul(_integer_weights(weights, rows, bound).values, columns)
+    return total
+
+
+def _integer_weights(weights: F32, rows: Rows, bound: I32) -> Rows:
+    """w_mn * 2^x_n as fixed-point rows (..., M, N) of exponent bound_m."""
+    narrow = rows_within(rows.exponents, _SAFE) and within(bound, _SAFE)
+    scaled = (_scaled32 if narrow else _scaled64)(weights, rows.exponents)
+    return Rows(round_to_grid(scaled, bound[..., None], rows.bits), bound, rows.bits)
+
+
+def _scaled32(weights: F32, exponents: I32) -> F32:
+    """w_mn * 2^x_n (0 for a zero row) in binary32, for exponents of +-_SAFE.
 
     A product below 2^-126, where binary32 loses bits, is below 2^-66 of any bound >= 2^-60: it becomes the integer 0.
     """
-    zero = exponents == ZERO_ROW
-    if wide:
-        return weights.astype(np.float64) * np.ldexp(np.where(zero, 0.0, 1.0), exponents)[..., None, :]
-    powers = np.ldexp(np.where(zero, np.float32(0), np.float32(1)), np.maximum(exponents, -_SAFE))
-    return weights * powers[..., None, :]
+    words = np.maximum((exponents + 127) << 23, 0)  # of 2^x; the word of a zero row would be negative and becomes 0
+    scaled: F32 = weights * words.view(np.float32)[..., None, :]
+    return scaled
+
+
+def _scaled64(weights: F32, exponents: I32) -> F64:
+    """w_mn * 2^x_n (0 for a zero row) in binary64: always exact."""
+    powers = np.ldexp(np.where(exponents == ZERO_ROW, 0.0, 1.0), exponents)
+    scaled: F64 = weights.astype(np.float64) * powers[..., None, :]
+    return scaled
 
 
 @ieee
@@ -49,32 +82,35 @@ def true_bound(weights: F32, rows: Rows) -> I32:
 
     0 where all products are zero: -149, as the specification has it, can also be a true bound, and any will do there.
     """
-    wide = not _within(_live(rows))
-    amax = _largest(scale_columns(weights, rows.exponents, wide=wide))
-    lost = ~((amax >= _SMALL) & (amax < np.inf))  # of products this small or large binary32 may have lost bits
-    if not wide and lost.any() and weights[lost].any():
-        amax = _largest(scale_columns(weights, rows.exponents, wide=True))
-    bound: I32 = np.where(amax == 0, np.int32(0), row_exponents(amax))
-    return bound
+    return settle_bound(largest_products(weights, rows))
 
 
-def _largest(x: F32 | F64) -> F32 | F64:
-    largest: F32 | F64 = np.maximum(x.max(axis=-1), -x.min(axis=-1))
-    return largest
+def settle_bound(exponents: I32) -> I32:
+    """The bound that follows from the exponents of the largest products."""
+    return np.where(exponents == NO_PRODUCT, np.int32(0), exponents)
 
 
-def _live(rows: Rows) -> I32:
-    """The exponents of the rows that are not zero."""
-    live: I32 = rows.exponents[rows.exponents != ZERO_ROW]
-    return live
+@ieee
+def largest_products(weights: F32, rows: Rows) -> I32:
+    """(..., M) the exponents of max_n |w_mn| * 2^x_n, NO_PRODUCT where all are zero. Raises NonFinite."""
+    if rows_within(rows.exponents, _SAFE):
+        words = size_words(_scaled32(weights, rows.exponents), axis=-1)
+        exponents = tame_exponents(words, _SMALL)
+        if exponents is not None:
+            return exponents
+        sizes = words.view(np.float32)
+        lost = ~((sizes >= 2.0 ** -(_SMALL + 1)) & (sizes < np.inf))  # of these binary32 may have lost bits
+        if not (lost.any() and weights[lost].any()):
+            return _product_exponents(sizes)
+    return _product_exponents(np.abs(_scaled64(weights, rows.exponents)).max(axis=-1))
+
+
+def _product_exponents(amax: F32 | F64) -> I32:
+    return np.where(amax == 0, NO_PRODUCT, row_exponents(amax))
 
 
 def _unit_columns(rows: Rows) -> Rows:
     """The D columns of the rows divided by their own 2^x_n, q * 2^-(bits-1): fixed-point rows of exponent 0."""
-    unit = rows.values * np.ldexp(1.0, -rows.exponents)[..., None]
-    columns = np.swapaxes(unit, -1, -2)
+    powers = ((1023 - rows.exponents.astype(np.int64)) << 52).view(np.float64)  # 2^-x, by its word
+    columns = np.swapaxes(rows.values * powers[..., None], -1, -2)
     return Rows(columns, np.zeros(columns.shape[:-1], np.int32), rows.bits)
-
-
-def _within(exponents: I32) -> bool:
-    return exponents.size == 0 or bool(exponents.min() >= -_SAFE and exponents.max() <= _SAFE)

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from auditkit.numerics import attention
 from auditkit.numerics.attention import attention_backward, attention_forward, attention_scale
 from auditkit.numerics.nonfinite import NonFinite
 from tests.ops.cases import F32, NOT_FINITE, floats, frozen, normals, relative_error, strided, with_value
@@ -195,6 +196,26 @@ def test_many_groups_are_cut_into_blocks_without_changing_a_bit() -> None:
             run((q[b : b + 1], k[b : b + 1], v[b : b + 1], dout[b : b + 1]), 0, 14), whole, strict=True
         ):
             assert_same_bits(got[0], want[b])
+
+
+@BITS
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+@pytest.mark.parametrize("window", [0, 1, 3, 4])
+def test_the_cut_into_spans_changes_no_bit(window: int, size: int, bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans that divide the tokens and spans that do not, shorter and longer than the window, and every kind of row."""
+    monkeypatch.setattr(attention, "_SPAN", size)
+    check(inputs(1, 4, 2, 9, 4), window, bits)
+    for low, high in ((-149, 3), (-80, -55), (52, 60)):
+        check(inputs(1, 2, 1, 6, 2, low=low, high=high), window, bits)
+    q, k, v, dout = inputs(1, 2, 2, 7, 4)
+    for a in (q, k, v, dout):
+        a[:, 1, ::2] = 0.0
+    check((q, k, v, dout), window, bits)
+
+
+def test_more_tokens_than_a_span_equal_the_oracle() -> None:
+    for tokens, window in ((65, 0), (129, 2)):
+        check(inputs(1, 2, 1, tokens, 2), window, 14)
 
 
 @BITS

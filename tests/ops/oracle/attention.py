@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tests.ops.oracle.layers import exp
 from tests.ops.oracle.rounding import Array, ieee, rn64, rn64_sqrt
-from tests.ops.oracle.sums import Row, dot_rows, fixed, from_fixed, round_row, row_sum, true_bound, weighted_sum
+from tests.ops.oracle.sums import Row, dot_rows, exact, fixed, from_fixed, round_row, row_sum, true_bound, weighted_sum
 
 F32 = np.float32
 
@@ -30,6 +31,11 @@ def seen_keys(i: int, window: int) -> list[int]:
 def scale_of(head_dim: int) -> np.float32:
     """scale of section 8."""
     return F32(rn64(Fraction(1) / Fraction(rn64_sqrt(float(head_dim)))))
+
+
+def bound_of(rows: Any, seen: Sequence[Any]) -> int:
+    """X_i (seen: keys) or Y_j (seen: pairs of a head and a query) of section 8."""
+    return int(max(rows[n].exponent for n in seen))
 
 
 def forward(q: Array, k: Array, v: Array, window: int, bits: int) -> tuple[Array, list[Forward]]:
@@ -56,8 +62,8 @@ def _forward_group(q: Array, k: Array, v: Array, window: int, bits: int) -> Forw
                 s = {j: dot_rows(row, keys[j], bits) * scale for j in seen}
                 m = max(s.values())
                 e = {j: exp(s[j] - m) for j in seen}
-                denominator = from_fixed(sum(fixed(x, 30) for x in e.values()), 30)
-                bound = max(values[j].exponent for j in seen)
+                denominator = from_fixed(exact(fixed(x, 30) for x in e.values()), 30)
+                bound = bound_of(values, seen)
                 summed = weighted_sum([e[j] for j in seen], [values[j] for j in seen], bound, bits, width)
                 result.out[h, i] = [x / denominator for x in summed]
                 result.e[h, i], result.total[h, i] = e, denominator
@@ -134,6 +140,6 @@ def _value_gradient(dout: Array, part: Forward, window: int, bits: int) -> Array
     for j in range(tokens):
         pairs = _seeing(heads, tokens, j, window)
         seen = [rows[p] for p in pairs]
-        bound = max(row.exponent for row in seen)
+        bound = bound_of(rows, pairs)
         out[j] = weighted_sum([part.e[p][j] for p in pairs], seen, bound, bits, width)
     return out

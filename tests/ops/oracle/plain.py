@@ -9,7 +9,7 @@ import numpy as np
 from tests.ops.oracle.attention import F32, Forward, scale_of, seen_keys
 from tests.ops.oracle.layers import exp
 from tests.ops.oracle.rounding import ZERO, Array, NoResult, ieee
-from tests.ops.oracle.sums import fixed, from_fixed, row_sum
+from tests.ops.oracle.sums import exact, fixed, from_fixed, row_sum
 
 
 def dot(a: Iterable[np.float32], b: Iterable[np.float32]) -> np.float32:
@@ -48,7 +48,7 @@ def _forward_group(q: Array, k: Array, v: Array, window: int) -> Forward:
             s = {j: dot(q[h, i], k[j]) * scale for j in seen}
             m = max(s.values())
             e = {j: exp(s[j] - m) for j in seen}
-            total = from_fixed(sum(fixed(x, 30) for x in e.values()), 30)
+            total = from_fixed(exact(fixed(x, 30) for x in e.values()), 30)
             result.out[h, i] = [dot(e.values(), v[seen, d]) / total for d in range(q.shape[2])]
             result.e[h, i], result.total[h, i] = e, total
     return result

@@ -53,6 +53,14 @@ def fixed(x: np.float32, unit: int) -> int:
     return rint(scaled)
 
 
+def exact(terms: Iterable[int]) -> int:
+    """The sum of terms (section 4); outside -2^62 <= sum < 2^62 there is no result."""
+    total = sum(terms)
+    if not -LIMIT <= total < LIMIT:
+        raise NoResult(f"an exact sum of {total}")
+    return total
+
+
 def from_fixed(total: int, unit: int) -> np.float32:
     """Section 4."""
     return rn32(total * two_to(-unit))
@@ -78,9 +86,10 @@ def weighted_sum(
     weights: Sequence[np.float32] | Array, rows: Sequence[Row], bound: int, bits: int, width: int
 ) -> list[np.float32]:
     """Section 8: one row of `width` elements."""
+    numbers = [real(w) for w in weights]
     whole = [
-        0 if row.is_zero else rint(real(w) * two_to(row.exponent - bound + bits - 1))
-        for w, row in zip(weights, rows, strict=True)
+        0 if row.is_zero else rint(w * two_to(row.exponent - bound + bits - 1))
+        for w, row in zip(numbers, rows, strict=True)
     ]
     sums = [sum(w * row.integers[d] for w, row in zip(whole, rows, strict=True)) for d in range(width)]
     return [rn32(s * two_to(bound - 2 * (bits - 1))) for s in sums]

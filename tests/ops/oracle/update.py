@@ -8,18 +8,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.ops.oracle.rounding import Array, ieee, real, rint, rn64, rn64_sqrt, two_to
+from tests.ops.oracle.rounding import Array, NoResult, ieee, real, rint, rn64, rn64_sqrt, two_to
 
 F32 = np.float32
 ONE = F32(1)
 
 
 def squares(grad: Array) -> int:
-    """Section 13: A of one tensor."""
+    """Section 13: Q of one tensor."""
     total = 0
     with ieee():
         for g in grad.reshape(-1):
             x = real(g * g) * two_to(30)
+            if x >= two_to(62):
+                raise NoResult(f"{g} squared")
             hi = rint(x)
             total += (hi << 32) + rint((x - hi) * two_to(32))
     return total
@@ -27,7 +29,10 @@ def squares(grad: Array) -> int:
 
 def norm(totals: Iterable[int]) -> np.float32:
     """Section 13."""
-    return F32(rn64_sqrt(rn64(sum(totals) * two_to(-62))))
+    total = sum(totals)
+    if total >= two_to(94):
+        raise NoResult(f"a squared norm of {total}")
+    return F32(rn64_sqrt(rn64(total * two_to(-62))))
 
 
 def clip_factor(norm32: np.float32, clip_norm: np.float32) -> np.float32:
@@ -63,14 +68,35 @@ class Scalars(NamedTuple):
 def scalars(lr: np.float32, beta1: float, beta2: float, eps: float, weight_decay: float, t: int) -> Scalars:
     """Section 14, for t = N + 1: binary64 operations, each result rounded once."""
 
-    def less(a: float, b: float) -> float:
-        return rn64(Fraction(a) - Fraction(b))
-
     c2 = rn64_sqrt(less(1.0, pow_int(beta2, t)))
     rate = rn64(Fraction(float(lr)) / Fraction(less(1.0, pow_int(beta1, t))))
-    decay = less(1.0, rn64(Fraction(float(lr)) * Fraction(weight_decay)))
-    values = (beta1, beta2, less(1.0, beta1), less(1.0, beta2), c2, rate, decay, eps)
+    values = (beta1, beta2, less(1.0, beta1), less(1.0, beta2), c2, rate, decay_of(lr, weight_decay), eps)
     return Scalars(*(F32(v) for v in values))
+
+
+def less(a: float, b: float) -> float:
+    """a - b in binary64."""
+    return rn64(Fraction(a) - Fraction(b))
+
+
+def decay_of(lr: np.float32, weight_decay: float) -> np.float32:
+    """decay of section 14."""
+    return F32(less(1.0, rn64(Fraction(float(lr)) * Fraction(weight_decay))))
+
+
+def second_moment(v: np.float32, g: np.float32, s: Scalars) -> np.float32:
+    """The line of v."""
+    return F32(v * s.beta2 + (g * g) * s.a2)
+
+
+def change_of(m: np.float32, v: np.float32, s: Scalars) -> np.float32:
+    """What the line of p takes away."""
+    return F32((m / (np.sqrt(v) / s.c2 + s.eps)) * s.rate)
+
+
+def less_change(p: np.float32, decay: np.float32, change: np.float32) -> np.float32:
+    """The rest of the line of p."""
+    return F32(p * decay - change)
 
 
 def adamw(
@@ -83,6 +109,6 @@ def adamw(
         for i, raw in enumerate(grad):
             g = raw * clip
             m[i] = m[i] * s.beta1 + s.a1 * g
-            v[i] = v[i] * s.beta2 + (g * g) * s.a2
-            p[i] = p[i] * decay - (m[i] / (np.sqrt(v[i]) / s.c2 + s.eps)) * s.rate
+            v[i] = second_moment(v[i], g, s)
+            p[i] = less_change(p[i], decay, change_of(m[i], v[i], s))
     return p, m, v
