@@ -6,14 +6,14 @@ Each method launches kernels and returns at once; what goes wrong on the device 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from auditkit.errors import MachineFault, Unsupported
-from auditkit.formats.digest import Digest
 from auditkit.kernels import (
     adamw,
     blake3,
@@ -28,7 +28,7 @@ from auditkit.kernels import (
     swiglu,
 )
 from auditkit.kernels.device import Array, Device
-from auditkit.numerics.adamw import AdamWScalars, adamw_scalars
+from auditkit.numerics.adamw import adamw_scalars
 from auditkit.numerics.cross_entropy import mean_loss
 from auditkit.numerics.global_norm import clip_factor, norm_from_squares
 from auditkit.numerics.lists import Each
@@ -36,6 +36,36 @@ from auditkit.numerics.nonfinite import NonFinite
 from auditkit.numerics.schedule import learning_rate
 
 NOT_FINITE, SUM_RANGE, TOKEN_RANGE = 1, 2, 4  # bits of the status word, cuda/common.cuh
+
+
+def _on_device(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A launcher as a method: the device comes first."""
+
+    @functools.wraps(function)
+    def method(self: CudaOps, *args: Any, **options: Any) -> Any:
+        return function(self.device, *args, **options)
+
+    return method
+
+
+def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A launcher that leaves what goes wrong in the status word, as a method."""
+
+    @functools.wraps(function)
+    def method(self: CudaOps, *args: Any, **options: Any) -> Any:
+        return function(self.device, self.status, *args, **options)
+
+    return method
+
+
+def _alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A launcher over lists, as a method: one launch serves all tensors, so `each` has nothing to do."""
+
+    @functools.wraps(function)
+    def method(self: CudaOps, *args: Any, each: Each = map, **options: Any) -> Any:
+        return function(self.device, self.status, *args, **options)
+
+    return method
 
 
 class CudaOps:
@@ -48,6 +78,24 @@ class CudaOps:
     mean_loss = staticmethod(mean_loss)
     norm_from_squares = staticmethod(norm_from_squares)
     adamw_scalars = staticmethod(adamw_scalars)
+
+    quantise = _checked(product.quantise)
+    quantise_t = _checked(product.quantise_t)
+    dot = _on_device(product.dot)
+    to_fixed = _checked(exact_sum.to_fixed)
+    add = _on_device(layout.add)
+    split_heads = _on_device(layout.split_heads)
+    merge_heads = _on_device(layout.merge_heads)
+    digests = _on_device(blake3.digests)
+    rms_norm_forward = _on_device(rms_norm.rms_norm_forward)
+    rms_norm_backward = _checked(rms_norm.rms_norm_backward)
+    rope_forward = _on_device(rope.rope_forward)
+    rope_backward = _on_device(rope.rope_backward)
+    attention_forward = _checked(product.attention_forward)
+    attention_backward = _checked(product.attention_backward)
+    swiglu_forward = _on_device(swiglu.swiglu_forward)
+    swiglu_backward = _on_device(swiglu.swiglu_backward)
+    adamw = _alone(adamw.adamw)
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -63,94 +111,38 @@ class CudaOps:
         """A device array on the host."""
         return self.device.download(array)
 
-    def quantise(self, x: Array, bits: int) -> Any:
-        return product.quantise(self.device, self.status, x, bits)
-
-    def quantise_t(self, x: Array, bits: int) -> Any:
-        return product.quantise_t(self.device, self.status, x, bits)
-
-    def dot(self, a: Any, b: Any) -> Array:
-        return product.dot(self.device, a, b)
-
-    def to_fixed(self, x: Array, unit: int) -> Array:
-        return exact_sum.to_fixed(self.device, self.status, x, unit)
-
     def from_fixed(self, totals: Sequence[Array], unit: int, each: Each = map) -> list[Array]:
+        """All sums in one launch."""
         return exact_sum.from_fixed(self.device, totals, unit)
 
     def add_sums(self, totals: Sequence[Array], terms: Sequence[Array], each: Each = map) -> list[Array]:
+        """All pairs in one launch."""
         return exact_sum.add_sums(self.device, self.status, totals, terms)
 
-    def add(self, x: Array, y: Array) -> Array:
-        return layout.add(self.device, x, y)
-
-    def split_heads(self, x: Array, batch: int, heads: int) -> Array:
-        return layout.split_heads(self.device, x, batch, heads)
-
-    def merge_heads(self, x: Array) -> Array:
-        return layout.merge_heads(self.device, x)
-
-    def digests(self, arrays: Sequence[Array]) -> list[Digest]:
-        return blake3.digests(self.device, arrays)
-
-    def rms_norm_forward(self, x: Array, weight: Array, eps: np.float32) -> tuple[Array, Any]:
-        return rms_norm.rms_norm_forward(self.device, x, weight, eps)
-
-    def rms_norm_backward(self, dy: Array, weight: Array, cache: Any) -> tuple[Array, Array]:
-        return rms_norm.rms_norm_backward(self.device, self.status, dy, weight, cache)
+    def squares(self, grads: Sequence[Array], each: Each = map) -> int:
+        """All tensors in one launch; waits for the device."""
+        return global_norm.squares_value(self.host(global_norm.squares(self.device, self.status, grads)))
 
     def rope_table(self, tokens: int, head_dim: int, theta: float) -> Any:
+        """The table, uploaded once."""
         key = (tokens, head_dim, theta)
         if key not in self._ropes:
             self._ropes[key] = rope.rope_table(self.device, tokens, head_dim, theta)
         return self._ropes[key]
 
-    def rope_forward(self, x: Array, table: Any) -> Array:
-        return rope.rope_forward(self.device, x, table)
-
-    def rope_backward(self, dy: Array, table: Any) -> Array:
-        return rope.rope_backward(self.device, dy, table)
-
-    def attention_forward(self, q: Array, k: Array, v: Array, *, window: int, bits: int) -> tuple[Array, Any]:
-        return product.attention_forward(self.device, self.status, q, k, v, window=window, bits=bits)
-
-    def attention_backward(self, dout: Array, cache: Any) -> tuple[Array, Array, Array]:
-        return product.attention_backward(self.device, self.status, dout, cache)
-
-    def swiglu_forward(self, gate: Array, up: Array) -> tuple[Array, Any]:
-        return swiglu.swiglu_forward(self.device, gate, up)
-
-    def swiglu_backward(self, dy: Array, cache: Any) -> tuple[Array, Array]:
-        return swiglu.swiglu_backward(self.device, dy, cache)
-
     def embedding_forward(self, tokens: Any, table: Array) -> Array:
+        """As the op; tokens may lie on the host."""
         return embedding.embedding_forward(self.device, self.status, self._tokens(tokens), table)
 
     def embedding_backward(self, dx: Array, tokens: Any, vocab_size: int, total: Array | None = None) -> Array:
+        """As the op; tokens may lie on the host, and `total` is added to in place."""
         found = self._tokens(tokens)
         return embedding.embedding_backward(self.device, self.status, dx, found, vocab_size, total=total)
 
     def cross_entropy(self, logits: Array, targets: Any, z_loss: np.float32, total_targets: int) -> tuple[Array, Array]:
+        """As the op; targets may lie on the host."""
         found = self._tokens(targets)
         return cross_entropy.cross_entropy(self.device, self.status, logits, found, z_loss, total_targets)
-
-    def squares(self, grads: Sequence[Array], each: Each = map) -> int:
-        return global_norm.squares_value(self.host(global_norm.squares(self.device, self.status, grads)))
-
-    def adamw(
-        self,
-        params: Sequence[Array],
-        ms: Sequence[Array],
-        vs: Sequence[Array],
-        grads: Sequence[Array],
-        *,
-        clip: np.float32,
-        scalars: AdamWScalars,
-        decayed: Sequence[bool],
-        each: Each = map,
-    ) -> tuple[list[Array], list[Array], list[Array]]:
-        arrays = (params, ms, vs, grads)
-        return adamw.adamw(self.device, self.status, *arrays, clip=clip, scalars=scalars, decayed=decayed)
 
     def check_finite(self, arrays: Mapping[str, Array]) -> None:
         """Read and clear the status word, then look at the arrays. Raises NonFinite, Unsupported or MachineFault."""

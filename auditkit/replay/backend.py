@@ -94,9 +94,11 @@ class CudaBackend(Backend):
         self_test.run(self.ops, self.ops.place)
 
     def place(self, state: State) -> State:
+        """The state on the device."""
         return _moved(state, self.ops.place)
 
     def host(self, state: State) -> State:
+        """The state as NumPy arrays."""
         return _moved(state, self.ops.host)
 
 
