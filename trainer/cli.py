@@ -87,7 +87,9 @@ def _resume(arguments: argparse.Namespace) -> Ended:
 def _publish(arguments: argparse.Namespace) -> Ended:
     from trainer.publish import PublishOptions, publish
 
-    options = PublishOptions(arguments.name, tuple(arguments.mirror), arguments.partial)
+    options = PublishOptions(
+        arguments.name, tuple(arguments.mirror), arguments.partial, arguments.compact, arguments.states
+    )
     return Verdict.MATCH.code, publish(arguments.work, arguments.out, options)
 
 
@@ -135,6 +137,10 @@ def _add_publish(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", required=True, help="name of the run")
     parser.add_argument("--mirror", action="append", default=[], metavar="URL", help="where files will lie; repeatable")
     parser.add_argument("--partial", action="store_true", help="an unfinished run, up to its last state")
+    parser.add_argument("--compact", action="store_true", help="without token stream and whatever can be derived")
+    parser.add_argument(
+        "--states", type=_steps, metavar="A,B,..", help="states to publish besides first and last (default: all kept)"
+    )
     parser.set_defaults(call=_publish)
 
 

@@ -17,7 +17,7 @@ from auditkit.formats.stream import batch_digest
 from auditkit.model.state import State, document
 from auditkit.model.step import NonFinite, StepResult
 from auditkit.replay.backend import Backend
-from trainer.batches import Batches
+from auditkit.replay.windows import Windows
 from trainer.disk import remove
 from trainer.log import RunLog
 from trainer.progress import progress
@@ -33,7 +33,7 @@ class Training:
     work: Work
     recipe: Recipe
     settings: Settings
-    batches: Batches
+    batches: Windows
     backend: Backend
 
     def train(self, state: State, log: RunLog, stop: StopRequest) -> State:

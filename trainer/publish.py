@@ -10,25 +10,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from auditkit.errors import BadArtifact, Incomplete, UsageError
-from auditkit.formats.digest import Digest, Hasher
+from auditkit.formats.digest import Digest, Hasher, content_digest
 from auditkit.formats.paths import check_segment
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import RecordRow, expand, log_root
 from auditkit.formats.run import (
+    RECORDS,
     STATE_DOCUMENT,
     STATE_INDEX,
     Artifact,
+    DataSpec,
     Log,
     PublishedState,
     RunManifest,
     run_id,
     state_path,
 )
-from trainer import lock, prepared
-from trainer.batches import Batches
+from trainer import compact, lock, prepared
+from trainer.batches import open_batches
 from trainer.disk import TEMPORARY, explain, sync_file, sync_folder
 from trainer.log import METRICS, Lengths, read_rows
-from trainer.prepared import Prepared
 from trainer.recheck import check_states, check_steps, check_text
 from trainer.states import StoredState, complete_steps
 from trainer.work import Settings, Work
@@ -39,11 +40,17 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class PublishOptions:
-    """Name and mirrors of the published run; `partial` allows an unfinished one, up to its last complete state."""
+    """Name and mirrors of the published run; `partial` allows an unfinished one, up to its last complete state.
+
+    `compact` publishes ids in place of the token stream, and records without what can be derived. `states` are the
+    steps whose states are published besides the first and the last; None for all that were to be kept.
+    """
 
     name: str
     mirrors: tuple[str, ...]
     partial: bool
+    compact: bool = False
+    states: tuple[int, ...] | None = None
 
 
 def publish(folder: Path, out: Path, options: PublishOptions) -> str:
@@ -58,16 +65,25 @@ def publish(folder: Path, out: Path, options: PublishOptions) -> str:
         work = Work(folder)
         recipe, data, settings = work.load_recipe(), prepared.load(work), work.load_settings()
         last = _last_step(work, settings, partial=options.partial)
-        steps = _states_to_publish(work, settings, last)
+        steps = _states_to_publish(work, settings, last, options.states)
         rows = read_rows(folder, last)
+        batches = open_batches(work, data, recipe.batch.sequences)
         # 1. text  2. leaves and tokens of each record  3. states, which ties them to the records
         check_text(work)
-        check_steps(work, recipe, rows, Batches.open(work, data, recipe.batch.sequences))
+        check_steps(work, recipe, rows, batches)
         roots = check_states(work, recipe, rows, steps)
         with _new_folder(out) as temporary:
-            artifacts = _copy(work, temporary, recipe, last, steps)
-            manifest = _manifest(options, recipe, data, rows, roots, artifacts)
-            _write(temporary / MANIFEST, manifest.encode())
+            if options.compact:
+                made = {RECORDS: compact.encode_records(work, recipe, rows, batches)}
+                made[compact.IDS] = compact.encode_ids(work, data)
+                artifacts = [_write(temporary, path, content) for path, content in made.items()]
+                spec = compact.data_spec(data)
+            else:
+                artifacts = _copy_steps(work, temporary, recipe, last)
+                spec = data.data
+            artifacts += _copy(work, temporary, steps)
+            manifest = _manifest(options, recipe, spec, rows, roots, artifacts)
+            _write(temporary, MANIFEST, manifest.encode())
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     return f"run    {manifest.run_id()}\nsteps  {last}\nstates {' '.join(map(str, steps))}\nbytes  {size}"
 
@@ -91,10 +107,17 @@ def _last_step(work: Work, settings: Settings, *, partial: bool) -> int:
     return done
 
 
-def _states_to_publish(work: Work, settings: Settings, last: int) -> list[int]:
+def _states_to_publish(work: Work, settings: Settings, last: int, chosen: tuple[int, ...] | None) -> list[int]:
+    complete = set(complete_steps(work.states))
+    if chosen is not None:
+        missing = {0, *chosen, last} - complete
+        if missing or max(chosen, default=0) > last:
+            first = min(missing, default=max(chosen, default=0))
+            raise UsageError(f"--states: there is no complete state of step {first} of {last} in {work.states}")
+        return sorted({0, *chosen, last})
     wanted = {*range(0, last + 1, settings.state_every), last}
     wanted.update(step for step in settings.keep_states if step <= last)
-    missing = wanted - set(complete_steps(work.states))
+    missing = wanted - complete
     if missing:
         raise Incomplete(f"{work.folder}: the state of step {min(missing)} was to be kept and is missing")
     return sorted(wanted)
@@ -120,12 +143,15 @@ def _new_folder(out: Path) -> Iterator[Path]:
     sync_folder(out.parent)
 
 
-def _copy(work: Work, target: Path, recipe: Recipe, last: int, steps: Sequence[int]) -> list[Artifact]:
-    """Copy everything, the step files cut to `last` steps; returns all artifacts (a state's index lists its shards)."""
+def _copy_steps(work: Work, target: Path, recipe: Recipe, last: int) -> list[Artifact]:
+    """Copy records, leaves and token stream, cut to `last` steps; returns their artifacts."""
     lengths = Lengths.at(work.folder, last, recipe.batch.micro_batches).files
-    plan: list[tuple[str, int | None]] = [(name, size) for name, size in lengths.items() if name != METRICS]
-    plan += [(path.name, None) for path in (work.corpus, work.text, work.tokenizer)]
-    artifacts = [_copy_file(work.folder, target, path, length) for path, length in plan]
+    return [_copy_file(work.folder, target, name, size) for name, size in lengths.items() if name != METRICS]
+
+
+def _copy(work: Work, target: Path, steps: Sequence[int]) -> list[Artifact]:
+    """Copy corpus, tokenizer and states; returns their artifacts (a state's index lists its shards)."""
+    artifacts = [_copy_file(work.folder, target, path.name, None) for path in (work.corpus, work.text, work.tokenizer)]
     for step in steps:
         folder = state_path(step)
         (target / folder).mkdir(parents=True)
@@ -136,7 +162,7 @@ def _copy(work: Work, target: Path, recipe: Recipe, last: int, steps: Sequence[i
             copied = _copy_file(work.folder, target, f"{folder}/{shard.path}", None)
             if copied.digest != shard.digest:
                 raise BadArtifact(f"{copied.path}: changed while it was copied")
-    return sorted(artifacts, key=lambda artifact: artifact.path)
+    return artifacts
 
 
 def _copy_file(source: Path, target: Path, path: str, length: int | None) -> Artifact:
@@ -157,14 +183,14 @@ def _copy_file(source: Path, target: Path, path: str, length: int | None) -> Art
 def _manifest(
     options: PublishOptions,
     recipe: Recipe,
-    data: Prepared,
+    data: DataSpec,
     rows: Sequence[RecordRow],
     roots: dict[int, Digest],
     artifacts: Sequence[Artifact],
 ) -> RunManifest:
     records = expand(
         rows,
-        run_id=run_id(options.name, recipe, data.data),
+        run_id=run_id(options.name, recipe, data),
         numerics=recipe.numerics.version,
         micro_batches=recipe.batch.micro_batches,
         state0=roots[0],
@@ -172,15 +198,17 @@ def _manifest(
     return RunManifest(
         name=options.name,
         recipe=recipe,
-        data=data.data,
+        data=data,
         log=Log(len(records), log_root(records)),
-        artifacts=tuple(artifacts),
+        artifacts=tuple(sorted(artifacts, key=lambda artifact: artifact.path)),
         states=tuple(PublishedState(step, state_path(step), root) for step, root in sorted(roots.items())),
         mirrors=options.mirrors,
     )
 
 
-def _write(path: Path, data: bytes) -> None:
-    with path.open("xb") as file:
+def _write(target: Path, path: str, data: bytes) -> Artifact:
+    """Write a new file and return what the manifest says of it."""
+    with (target / path).open("xb") as file:
         file.write(data)
         sync_file(file)
+    return Artifact(path, len(data), content_digest(data))

@@ -19,7 +19,7 @@ from auditkit.formats.run import LEAVES, STREAM, STREAM_INDEX
 from auditkit.formats.stream import MAGIC as INDEX_MAGIC
 from auditkit.formats.stream import ROW_BYTES, StreamIndex, batch_digest, decode_frame
 from auditkit.model.state import document, initial_state
-from trainer.batches import Batches
+from auditkit.replay.windows import Windows
 from trainer.disk import read_bytes
 from trainer.progress import progress
 from trainer.states import StoredState
@@ -50,7 +50,7 @@ def _check_document(entry: Document, reader: zstandard.ZstdDecompressionReader, 
         raise BadArtifact(f"{work.text}: document {entry.name!r} is not the one that corpus.json names")
 
 
-def check_steps(work: Work, recipe: Recipe, rows: Sequence[RecordRow], batches: Batches) -> None:
+def check_steps(work: Work, recipe: Recipe, rows: Sequence[RecordRow], batches: Windows) -> None:
     """Each record fits its leaves and its tokens, and those follow from the corpus; raises `BadArtifact`."""
     count = recipe.batch.micro_batches
     end = sum(span(len(rows) - 1, count)) if rows else len(LEAVES_MAGIC)

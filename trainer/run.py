@@ -15,7 +15,7 @@ from auditkit.model.state import State, document, initial_state
 from auditkit.replay.backend import Backend, choose
 from auditkit.verdict import Verdict
 from trainer import lock, prepared, recipe_toml
-from trainer.batches import Batches
+from trainer.batches import open_batches
 from trainer.disk import remove_temporaries, write_atomic
 from trainer.log import RunLog, read_rows
 from trainer.loop import Training
@@ -106,7 +106,7 @@ def _go_on(work: Work, data: Prepared, recipe: Recipe, settings: Settings, backe
     remove_temporaries(work.folder)
     work.states.mkdir(exist_ok=True)
     remove_temporaries(work.states)
-    batches = Batches.open(work, data, recipe.batch.sequences)
+    batches = open_batches(work, data, recipe.batch.sequences)
     backend.self_test()  # MachineFault: such a machine would publish what nobody else can repeat
     training = Training(work, recipe, settings, batches, backend)
     with watch_signals() as stop:

@@ -37,7 +37,7 @@ class MicroBatchLeaf:
         return _LEAF.pack(self.loss_sum, bytes.fromhex(self.gradient))
 
 
-def parse_leaves(data: bytes, count: int) -> tuple[MicroBatchLeaf, ...]:
+def parse_leaves(data: bytes | memoryview, count: int) -> tuple[MicroBatchLeaf, ...]:
     """Exactly `count` leaves, e.g. the byte range of one step; BadArtifact when the length is another."""
     if len(data) != count * LEAF_BYTES:
         raise BadArtifact(f"micro-batch leaves: {len(data)} bytes, {count} leaves have {count * LEAF_BYTES}")

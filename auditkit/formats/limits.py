@@ -33,6 +33,7 @@ class Limits:
     states: int = 1 << 16
     mirrors: int = 32
     documents: int = 1 << 19
+    ids_bytes: int = 1 << 30  # token ids of a run without a stream: a verifier holds them in memory
     file_bytes: int = 1 << 50  # 1 PiB; keeps every sum of sizes below 2^53
 
 

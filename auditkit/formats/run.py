@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from auditkit.errors import BadArtifact
-from auditkit.formats import canonical, leaves, record, stream
+from auditkit.formats import canonical, compact, leaves, record, stream
 from auditkit.formats.canonical import shown
 from auditkit.formats.digest import RUN_ID, Digest, check_digest, content_digest, root
 from auditkit.formats.fields import Fields
@@ -18,6 +18,7 @@ from auditkit.formats.schema import Int
 from auditkit.formats.state import DOCUMENT_FILE, INDEX_FILE
 
 FORMAT = "auditkit/run/v1"
+FRAMES, WINDOWS = "frames", "windows"  # kinds of data: a stored token stream, or ids that its windows are cut from
 RECORDS, LEAVES, STREAM, STREAM_INDEX = "records.bin", "leaves.bin", "stream.bin", "stream.idx"
 STATE_DOCUMENT, STATE_INDEX = DOCUMENT_FILE, INDEX_FILE
 
@@ -56,8 +57,20 @@ class Tokenizer:
 
 
 @dataclass(frozen=True, slots=True)
+class Ids:
+    """All token ids of the corpus: how many, BLAKE3 of their little-endian bytes, and their file (zstd)."""
+
+    count: int
+    digest: Digest
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class DataSpec:
-    """What the stream is made of: `windows` windows of context_length+1 tokens, shuffled by `seed` in each epoch."""
+    """What the stream is made of: `windows` windows of context_length+1 tokens, shuffled by `seed` in each epoch.
+
+    With kind "frames" the stream is published, with kind "windows" the `ids` are, and every batch is cut from them.
+    """
 
     context_length: int
     corpus: Corpus
@@ -67,11 +80,13 @@ class DataSpec:
     seed: int
     tokenizer: Tokenizer
     windows: int
+    ids: Ids | None = None
 
     @classmethod
     def from_fields(cls, fields: Fields) -> Self:
         """The data section of a JSON object; BadArtifact naming the field."""
         corpus, tokenizer = fields.fields("corpus"), fields.fields("tokenizer")
+        kind = fields.choice("kind", FRAMES, WINDOWS)
         data = cls(
             context_length=fields.integer("context_length", 1, 1 << 20, "tokens"),
             corpus=Corpus(
@@ -83,10 +98,11 @@ class DataSpec:
             ),
             dtype=fields.choice("dtype", *stream.TOKEN_DTYPES),
             end_of_text=fields.integer("end_of_text", 0, (1 << 20) - 1),
-            kind=fields.choice("kind", "frames"),
+            kind=kind,
             seed=fields.integer("seed"),
             tokenizer=Tokenizer(digest=tokenizer.digest("digest"), path=tokenizer.path("path")),
             windows=fields.integer("windows", 1, 1 << 40),
+            ids=_ids(fields.fields("ids")) if kind == WINDOWS else None,
         )
         for part in (corpus, tokenizer, fields):
             part.done()
@@ -94,8 +110,10 @@ class DataSpec:
 
     def to_value(self) -> dict[str, canonical.Value]:
         """The JSON object."""
-        corpus = self.corpus
+        corpus, ids = self.corpus, self.ids
+        listed = {} if ids is None else {"ids": {"count": ids.count, "digest": ids.digest, "path": ids.path}}
         return {
+            **listed,
             "context_length": self.context_length,
             "corpus": {
                 "digest": corpus.digest,
@@ -220,7 +238,7 @@ def state_path(step: int) -> str:
 
 
 def check_data(data: DataSpec, recipe: Recipe) -> None:
-    """Data and recipe must fit each other: context length, token dtype, end-of-text id."""
+    """Data and recipe must fit each other: context length, token dtype, end-of-text id; and the windows the ids."""
     model = recipe.model
     if data.context_length != model.context_length:
         raise BadArtifact(f"run.data.context_length: {data.context_length}, but the recipe says {model.context_length}")
@@ -231,6 +249,23 @@ def check_data(data: DataSpec, recipe: Recipe) -> None:
         )
     if data.end_of_text >= model.vocab_size:
         raise BadArtifact(f"run.data.end_of_text: {data.end_of_text} is outside a vocabulary of {model.vocab_size}")
+    if data.ids is not None:
+        _check_ids(data, data.ids)
+
+
+def _ids(fields: Fields) -> Ids:
+    ids = Ids(fields.integer("count", 2, LIMITS.ids_bytes, "ids"), fields.digest("digest"), fields.path("path"))
+    fields.done()
+    return ids
+
+
+def _check_ids(data: DataSpec, ids: Ids) -> None:
+    size = ids.count * stream.token_bytes(data.dtype)
+    if size > LIMITS.ids_bytes:
+        raise BadArtifact(f"run.data.ids.count: {size} bytes of ids, at most {LIMITS.ids_bytes} are allowed")
+    windows = (ids.count - 1) // data.context_length
+    if data.windows != windows:
+        raise BadArtifact(f"run.data.windows: {data.windows}, but {ids.count} ids make {windows}")
 
 
 def _artifact(fields: Fields) -> Artifact:
@@ -293,29 +328,30 @@ def _check_artifacts(run: RunManifest) -> None:
 
 
 def _check_required(run: RunManifest, listed: dict[str, Artifact]) -> None:
-    needed = [
-        RECORDS,
-        LEAVES,
-        STREAM,
-        STREAM_INDEX,
-        run.data.corpus.path,
-        run.data.corpus.text,
-        run.data.tokenizer.path,
-    ]
+    data = run.data
+    tokens = [LEAVES, STREAM, STREAM_INDEX] if data.ids is None else [data.ids.path]
+    needed = [RECORDS, *tokens, data.corpus.path, data.corpus.text, data.tokenizer.path]
     for state in run.states:
         needed += [f"{state.path}/{STATE_DOCUMENT}", f"{state.path}/{STATE_INDEX}"]
     for path in needed:
         if path not in listed:
             raise BadArtifact(f"run.artifacts: {shown(path)} is missing")
-    for part in (run.data.corpus, run.data.tokenizer):
+    for part in (data.corpus, data.tokenizer):
         if listed[part.path].digest != part.digest:
             raise BadArtifact(f"run.artifacts: digest of {shown(part.path)} differs from the one in run.data")
-    sizes = {
-        RECORDS: len(record.MAGIC) + run.log.size * record.ROW_BYTES,
-        LEAVES: len(leaves.MAGIC) + run.log.size * run.recipe.batch.micro_batches * leaves.LEAF_BYTES,
-    }
-    for path, size in sizes.items():
+    for path, size in _sizes(run).items():
         if listed[path].size != size:
             raise BadArtifact(f"run.artifacts: {path} has {listed[path].size} bytes, {run.log.size} steps need {size}")
-    if listed[STREAM_INDEX].size < len(stream.MAGIC) + run.log.size * stream.ROW_BYTES:
+    if data.ids is None and listed[STREAM_INDEX].size < len(stream.MAGIC) + run.log.size * stream.ROW_BYTES:
         raise BadArtifact(f"run.artifacts: {STREAM_INDEX} is too short for {run.log.size} steps")
+
+
+def _sizes(run: RunManifest) -> dict[str, int]:
+    """Bytes of the files whose size follows from the number of steps."""
+    steps, parts = run.log.size, run.recipe.batch.micro_batches
+    if run.data.ids is not None:
+        return {RECORDS: compact.file_bytes(steps, parts)}
+    return {
+        RECORDS: len(record.MAGIC) + steps * record.ROW_BYTES,
+        LEAVES: len(leaves.MAGIC) + steps * parts * leaves.LEAF_BYTES,
+    }

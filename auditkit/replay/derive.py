@@ -20,6 +20,7 @@ from auditkit.formats.digest import content_digest
 from auditkit.formats.limits import LIMITS
 from auditkit.replay.run import Run
 from auditkit.replay.sources import Sequence
+from auditkit.replay.steps import DerivedSteps
 from auditkit.store.progress import Progress
 
 Encode = Callable[[str], list[int]]
@@ -40,7 +41,8 @@ def derive(run: Run, index: CorpusIndex, step: int, sources: tuple[Sequence, ...
     """Tokenise the corpus again and compare the windows of one step with its published tokens.
 
     Incomplete: the tokenizers library is not installed. BadArtifact: the text is not what the index says.
-    MismatchError: another number of tokens in a document, or other tokens in a window, with the first differing index.
+    MismatchError: another number of tokens in a document, or other tokens in a window or among the published ids, with
+    the first differing index.
     """
     encode, library = _encoder(run)
     published = run.tokens(step)
@@ -52,6 +54,7 @@ def derive(run: Run, index: CorpusIndex, step: int, sources: tuple[Sequence, ...
         for document, text in documents(run, index):
             ids = np.array([*encode(text), run.manifest.data.end_of_text], dtype=np.int64)
             _same_count(document, ids.size, library)
+            _same_ids(run, document, begin, ids, library)
             for row, source in enumerate(sources):
                 _copy(windows[row], ids, begin - source.begin)
             begin += ids.size
@@ -122,6 +125,20 @@ def _same_count(document: Document, found: int, library: str) -> None:
         raise MismatchError(
             f"document {document.name} has {found} tokens with {library}, the corpus index says {document.tokens}",
             hint="another tokenizer.json, or a release of the library that tokenises otherwise",
+        )
+
+
+def _same_ids(run: Run, document: Document, begin: int, ids: NDArray[np.int64], library: str) -> None:
+    """Where the run publishes ids and no stream, all of them must follow from the text, not only those of the step."""
+    if not isinstance(run.steps, DerivedSteps):
+        return
+    published = run.steps.ids[begin : begin + ids.size]
+    different = np.flatnonzero(published != ids)
+    if different.size:
+        at = int(different[0])
+        raise MismatchError(
+            f"document {document.name}, token {at} (token {begin + at} of the corpus): published {int(published[at])}, "
+            f"derived with {library} {int(ids[at])}; {different.size} of {ids.size} tokens differ"
         )
 
 

@@ -1,4 +1,4 @@
-"""Which files and byte ranges a verification reads: pairs of states, records, token frames, and nothing else."""
+"""Which files and byte ranges a verification reads: pairs of states, records, tokens, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from auditkit.formats.run import LEAVES, RECORDS, STATE_DOCUMENT, STATE_INDEX, S
 from auditkit.replay.plan import Interval
 from auditkit.replay.published import state_index
 from auditkit.replay.run import Run
+from auditkit.replay.steps import StoredSteps
 
 
 @dataclass(frozen=True)
@@ -58,17 +59,25 @@ def needs(run: Run, plan: Iterable[Interval]) -> Needs:
     Reads two small files of each state and the stream index, since they say how large the rest is.
     """
     intervals = tuple(plan)
-    files = [_whole(run, RECORDS, "records"), _whole(run, STREAM_INDEX, "token index")]
+    files = [_whole(run, RECORDS, "records")]
     for step in sorted({step for interval in intervals for step in _states(run, interval)}):
         files += _state(run, step)
+    ids = run.manifest.data.ids
+    if ids is not None:  # leaves are in the records, tokens in the ids: small files, read whole
+        return Needs((files[0], _whole(run, ids.path, "token ids"), *files[1:]), ())
     steps = sorted(step for interval in intervals for step in interval.steps)
-    frames = run.stream_index.rows
+    return Needs((files[0], _whole(run, STREAM_INDEX, "token index"), *files[1:]), _ranges(run, steps))
+
+
+def _ranges(run: Run, steps: Iterable[int]) -> tuple[RangeNeed, ...]:
+    assert isinstance(run.steps, StoredSteps)
+    frames = run.steps.index.rows
     ranges = []
     for step in steps:
         ranges.append(RangeNeed(STREAM, frames[step].offset, frames[step].length, step, f"tokens of step {step}"))
         offset, length = span(step, run.recipe.batch.micro_batches)
         ranges.append(RangeNeed(LEAVES, offset, length, step, f"micro-batch leaves of step {step}"))
-    return Needs(tuple(files), tuple(ranges))
+    return tuple(ranges)
 
 
 def _states(run: Run, interval: Interval) -> set[int]:

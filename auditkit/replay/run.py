@@ -9,17 +9,17 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from auditkit.errors import BadArtifact, UsageError
+from auditkit.errors import UsageError
 from auditkit.formats.digest import Digest
-from auditkit.formats.leaves import MicroBatchLeaf, micro_root, parse_leaves, span
+from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
-from auditkit.formats.record import RecordFile, StepRecord, expand, log_root
-from auditkit.formats.run import LEAVES, RECORDS, STREAM, STREAM_INDEX, RunManifest
-from auditkit.formats.stream import StreamIndex, check_tokens, decode_frame
+from auditkit.formats.record import StepRecord, expand, log_root
+from auditkit.formats.run import RunManifest
+from auditkit.replay.steps import DerivedSteps, Steps, StoredSteps
 from auditkit.store import Clock, Progress, Silent, Store, SystemClock, locate
 from auditkit.store.locate import known
 
-DEFAULT_RUN = "sotu-tiny"
+DEFAULT_RUNS = ("open-nano", "sotu-tiny")  # the first that is bundled
 
 
 def default_run() -> str:
@@ -27,7 +27,7 @@ def default_run() -> str:
     names = known()
     if not names:
         raise UsageError("no run is bundled with this installation", hint="name one: --run PATH or --run URL")
-    return DEFAULT_RUN if DEFAULT_RUN in names else names[0]
+    return next((name for name in DEFAULT_RUNS if name in names), names[0])
 
 
 def open_run(
@@ -92,19 +92,22 @@ class Run:
         artifact = self.manifest.artifact(path)
         return self.store.read(path, artifact.size, artifact.digest)
 
-    def _range(self, path: str, offset: int, length: int, check: Callable[[bytes], object]) -> bytes:
+    def range(self, path: str, offset: int, length: int, check: Callable[[bytes], object]) -> bytes:
         """Bytes of a file that `check` accepts; it raises BadArtifact, and the next place is tried."""
         artifact = self.manifest.artifact(path)
         return self.store.range(path, offset, length, size=artifact.size, file_digest=artifact.digest, check=check)
 
     @cached_property
+    def steps(self) -> Steps:
+        """What is published of each step, in the layout of this run's files."""
+        ids = self.manifest.data.ids
+        return StoredSteps(self) if ids is None else DerivedSteps(self, ids)
+
+    @cached_property
     def records(self) -> list[StepRecord]:
-        """The chain of all records, rebuilt from records.bin. BadArtifact: not as many as the log has."""
-        rows = RecordFile.parse(self.read(RECORDS)).rows
-        if len(rows) != self.size:
-            raise BadArtifact(f"{RECORDS} holds {len(rows)} records, the manifest's log has {self.size}")
+        """The chain of all records. BadArtifact: not as many as the log has, or the files they follow from are bad."""
         return expand(
-            rows,
+            self.steps.rows(),
             run_id=self.run_id,
             numerics=self.recipe.numerics.version,
             micro_batches=self.recipe.batch.micro_batches,
@@ -121,48 +124,14 @@ class Run:
         """The RFC 6962 root over all records."""
         return log_root(self.records)
 
-    @cached_property
-    def stream_index(self) -> StreamIndex:
-        """Where each step's tokens lie. BadArtifact: fewer frames than steps, or not the length of stream.bin."""
-        index = StreamIndex.parse(self.read(STREAM_INDEX))
-        if len(index.rows) < self.size:
-            raise BadArtifact(
-                f"{STREAM_INDEX} holds {len(index.rows)} frames, the manifest's log has {self.size} records"
-            )
-        size = self.manifest.artifact(STREAM).size
-        if index.total_length != size:
-            raise BadArtifact(f"{STREAM_INDEX} describes {index.total_length} bytes, {STREAM} has {size}")
-        return index
-
     def state_before(self, step: int) -> Digest:
         """The root of the state before a step, as the records say; `step` may be the number of steps."""
         return self.state0 if step == 0 else self.records[step - 1].state_after
 
     def tokens(self, step: int) -> NDArray[Any]:
         """The tokens of one step, (sequences, context_length + 1), ids below the vocabulary size."""
-        row = self.stream_index.rows[step]
-        shape = (self.recipe.batch.sequences, self.manifest.data.context_length + 1)
-
-        def decode(data: bytes) -> NDArray[Any]:
-            try:
-                tokens = decode_frame(data, row.raw_length, self.manifest.data.dtype, shape, digest=row.digest)
-                check_tokens(tokens, self.recipe.model.vocab_size)
-            except BadArtifact as error:
-                raise BadArtifact(f"{STREAM}, frame of step {step}: {error.message}", hint=error.hint) from error
-            return tokens
-
-        return decode(self._range(STREAM, row.offset, row.length, decode))
+        return self.steps.tokens(step)
 
     def leaves(self, step: int) -> tuple[MicroBatchLeaf, ...]:
         """The published micro-batch leaves of one step. BadArtifact: not those under the record's root."""
-        record = self.records[step]
-
-        def parse(data: bytes) -> tuple[MicroBatchLeaf, ...]:
-            leaves = parse_leaves(data, record.micro_batches)
-            found = micro_root(leaves)
-            if found != record.micro_root:
-                message = f"{LEAVES}: the leaves of step {step} have root {found}, its record says {record.micro_root}"
-                raise BadArtifact(message)
-            return leaves
-
-        return parse(self._range(LEAVES, *span(step, record.micro_batches), parse))
+        return self.steps.leaves(step)

@@ -42,6 +42,11 @@ def corpus_index(run: Run) -> CorpusIndex:
             f"{run.manifest.data.corpus.path}: {index.token_count} tokens make {windows} windows, "
             f"the manifest says {run.manifest.data.windows}"
         )
+    ids = run.manifest.data.ids
+    if ids is not None and ids.count != index.token_count:
+        raise BadArtifact(
+            f"{run.manifest.data.corpus.path}: {index.token_count} tokens, the manifest says {ids.count} ids"
+        )
     return index
 
 

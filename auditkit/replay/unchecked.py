@@ -13,11 +13,17 @@ def unchecked(run: Run, wanted: Sequence[int], steps: Sequence[StepReport]) -> t
     """The limits of a report on `wanted` steps of a run; `steps` are the reports so far."""
     said = [_other_steps(run, wanted, steps), *_states(run, steps)]
     said += [
-        "whether the tokens follow from the corpus, the tokenizer and the seed (`auditkit data --step N` does)",
+        f"whether {_tokens(run)} (`auditkit data --step N` does)",
         "who published the run: nothing is signed, so a match speaks of these files and of nobody's word",
         "the quality of the data and of the model, and how the corpus came about",
     ]
     return tuple(text for text in said if text)
+
+
+def _tokens(run: Run) -> str:
+    if run.manifest.data.ids is None:
+        return "the tokens follow from the corpus, the tokenizer and the seed"
+    return "the token ids, from which the batches were cut, follow from the corpus and the tokenizer"
 
 
 def _other_steps(run: Run, wanted: Sequence[int], steps: Sequence[StepReport]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from auditkit.formats import bits, canonical
+from auditkit.formats.compact import CompactRecords
 from auditkit.formats.corpus import CorpusIndex
 from auditkit.formats.digest import check_digest
 from auditkit.formats.leaves import LeavesFile
@@ -34,6 +35,10 @@ def _leaves(data: bytes) -> bytes:
     return LeavesFile.parse(data, micro_batches=samples.MICRO_BATCHES).encode()
 
 
+def _compact(data: bytes) -> bytes:
+    return CompactRecords.parse(data, micro_batches=samples.MICRO_BATCHES).encode()
+
+
 def _zstd(data: bytes) -> bytes:
     decompress(data, size=ZSTD_SIZE, what="frame")
     return data
@@ -46,6 +51,7 @@ def _text(check: Callable[[str], str]) -> Callable[[bytes], bytes]:
 
 PARSERS: dict[str, Callable[[bytes], bytes]] = {
     "canonical": _json,
+    "compact_records": _compact,
     "corpus": lambda data: CorpusIndex.parse(data).encode(),
     "digest": _text(lambda text: check_digest(text, "digest")),
     "f32": _text(lambda text: bits.f32_text(bits.parse_f32(text))),
@@ -56,6 +62,7 @@ PARSERS: dict[str, Callable[[bytes], bytes]] = {
     "record": lambda data: StepRecord.parse(data).encode(),
     "records": lambda data: RecordFile.parse(data).encode(),
     "run": lambda data: RunManifest.parse(data).encode(),
+    "run_windows": lambda data: RunManifest.parse(data).encode(),
     "safetensors": _safetensors,
     "state": lambda data: StateDocument.parse(data).encode(),
     "state_index": lambda data: StateIndex.parse(data).encode(),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from auditkit.formats import recipe, record, run, state
+from auditkit.formats import compact, recipe, record, run, state
 from auditkit.formats.bits import f32_bits, to_f32
 from auditkit.formats.corpus import CorpusIndex, Document
 from auditkit.formats.digest import content_digest
@@ -17,6 +18,9 @@ from auditkit.formats.safetensors import SafetensorsHeader
 from auditkit.formats.stream import FrameRow, StreamIndex, batch_digest, encode_frame, frame_row
 from auditkit.formats.tensors import TensorEntry
 from auditkit.formats.zstd import compress
+from auditkit.numerics.cross_entropy import mean_losses
+from auditkit.numerics.schedule import learning_rates
+from auditkit.replay.windows import Windows
 
 STEPS = 3
 MICRO_BATCHES = 2
@@ -199,6 +203,49 @@ RUN = run.RunManifest(
     artifacts=artifacts(),
     states=tuple(run.PublishedState(step, run.state_path(step), digest_of(f"state {step}")) for step in (0, STEPS)),
     mirrors=("https://example.org/runs/demo", "http://127.0.0.1:8000"),
+)
+
+
+# The same steps with windows of published ids in place of a stream, and records without what can be derived.
+IDS = np.arange(17, dtype=np.uint16)  # as many as the corpus has tokens: two windows
+WINDOWS_DATA = dataclasses.replace(DATA, kind="windows", ids=run.Ids(17, content_digest(IDS), "ids.bin.zst"))
+COMPACT = compact.CompactRecords(
+    MICRO_BATCHES,
+    tuple(
+        compact.CompactRow(row.state_after, row.gradient, row.norm, leaves)
+        for row, leaves in zip(RECORDS.rows, LEAVES.steps, strict=True)
+    ),
+)
+
+
+def compact_rows() -> tuple[record.RecordRow, ...]:
+    """The rows that follow from the compact records, the ids and the recipe."""
+    windows = Windows(IDS, context_length=8, sequences=3, seed=DATA.seed, windows=DATA.windows)
+    losses = mean_losses([row.loss_sum for row in COMPACT.steps], 3 * 8)
+    return COMPACT.rows(
+        batches=[batch_digest(batch) for batch in windows.batches(STEPS)],
+        losses=losses.view(np.uint32).tolist(),
+        rates=learning_rates(RECIPE.schedule, 0, STEPS).view(np.uint32).tolist(),
+    )
+
+
+WINDOWS_RUN_ID = run.run_id("demo", RECIPE, WINDOWS_DATA)
+WINDOWS_CHAIN = record.expand(
+    compact_rows(), run_id=WINDOWS_RUN_ID, numerics=1, micro_batches=MICRO_BATCHES, state0=digest_of("state 0")
+)
+
+
+def windows_artifacts() -> tuple[run.Artifact, ...]:
+    """Every file that the sample of kind "windows" must list, by path."""
+    stored = ("leaves.bin", "records.bin", "stream.bin", "stream.idx")
+    kept = [artifact for artifact in artifacts() if artifact.path not in stored]
+    kept.append(run.Artifact("ids.bin.zst", 50, digest_of("ids")))
+    kept.append(run.Artifact("records.bin", len(COMPACT.encode()), content_digest(COMPACT.encode())))
+    return tuple(sorted(kept, key=lambda artifact: artifact.path))
+
+
+WINDOWS_RUN = dataclasses.replace(
+    RUN, data=WINDOWS_DATA, log=run.Log(STEPS, record.log_root(WINDOWS_CHAIN)), artifacts=windows_artifacts()
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from auditkit.formats import recipe as r
+from auditkit.formats.compact import CompactRecords, CompactRow
 from auditkit.formats.corpus import CorpusIndex, Document
 from auditkit.formats.leaves import LeavesFile, MicroBatchLeaf
 from auditkit.formats.paths import check_path
@@ -132,6 +133,9 @@ def step_records(draw: st.DrawFn) -> StepRecord:
 leaves = st.builds(MicroBatchLeaf, st.integers(-(1 << 63), (1 << 63) - 1), digests)
 leaves_files = st.lists(st.tuples(leaves, leaves), max_size=3).map(lambda steps: LeavesFile(2, tuple(steps)))
 
+compact_rows = st.builds(CompactRow, digests, digests, patterns, st.tuples(leaves, leaves))
+compact_files = st.lists(compact_rows, max_size=3).map(lambda steps: CompactRecords(2, tuple(steps)))
+
 
 @st.composite
 def stream_indexes(draw: st.DrawFn) -> StreamIndex:
@@ -178,6 +182,7 @@ def damaged(draw: st.DrawFn, files: list[bytes]) -> bytes:
 def any_value(kind: str) -> st.SearchStrategy[Any]:
     """Valid values of a format by the name of its parser."""
     return {
+        "compact_records": compact_files,
         "corpus": corpora,
         "leaves": leaves_files,
         "recipe": recipes(),

@@ -15,7 +15,9 @@ from tests.formats import samples, strategies
 from tests.formats.parsers import PARSERS
 from tests.formats.test_vectors import data_of, vectors
 
-VALUES = ["corpus", "leaves", "recipe", "record", "records", "state", "state_index", "stream_index"]
+VALUES = [
+    "compact_records", "corpus", "leaves", "recipe", "record", "records", "state", "state_index", "stream_index"
+]  # fmt: skip
 GOOD: dict[str, list[bytes]] = {name: [] for name in PARSERS}
 for parameter in vectors("good"):
     GOOD[parameter.values[0]].append(data_of(parameter.values[1]))

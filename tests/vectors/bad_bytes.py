@@ -181,10 +181,20 @@ _INF = b"\x00\x00\x80\x7f"
 RECORDS: list[Case] = [
     ("empty", b"", "records: does not begin with AUDITKIT-REC-v1"),
     ("other magic", _LEAVES, "records: does not begin with AUDITKIT-REC-v1"),
+    ("the compact layout", samples.COMPACT.encode(), "records: does not begin with AUDITKIT-REC-v1"),
     ("line end changed", _RECORDS.replace(b"v1\n", b"v1\r\n", 1), "records: does not begin with AUDITKIT-REC-v1"),
     ("truncated", _RECORDS[:-1], "records: 139 bytes after the last whole row (truncated?)"),
     ("infinite loss", _RECORDS[:284] + _INF + _RECORDS[288:],
      "records: loss, norm or learning rate of step 1 is not finite"),
+]  # fmt: skip
+_COMPACT = samples.COMPACT.encode()  # rows of 68 + 2 * 40 bytes
+COMPACT: list[Case] = [
+    ("empty", b"", "records: does not begin with AUDITKIT-REC-v2"),
+    ("the other layout", _RECORDS, "records: does not begin with AUDITKIT-REC-v2"),
+    ("line end changed", _COMPACT.replace(b"v2\n", b"v2\r\n", 1), "records: does not begin with AUDITKIT-REC-v2"),
+    ("truncated", _COMPACT[:-1], "records: 147 bytes after the last whole row (truncated?)"),
+    ("one leaf short", _COMPACT[:-40], "records: 108 bytes after the last whole row (truncated?)"),
+    ("infinite norm", _COMPACT[:228] + _INF + _COMPACT[232:], "records: norm of step 1 is not finite"),
 ]  # fmt: skip
 LEAVES: list[Case] = [
     ("other magic", _RECORDS, "leaves: does not begin with AUDITKIT-LEA-v1"),

@@ -19,7 +19,10 @@ RUN: list[Case] = [
     ("token dtype", "data/dtype", "U32", "run.data.dtype: U32, but a vocabulary of 512 is stored as U16"),
     ("unknown dtype", "data/dtype", "I64", 'run.data.dtype: "I64" is not "U16" or "U32"'),
     ("end of text", "data/end_of_text", 512, "run.data.end_of_text: 512 is outside a vocabulary of 512"),
-    ("stream kind", "data/kind", "derived", 'run.data.kind: "derived" is not "frames"'),
+    ("stream kind", "data/kind", "derived", 'run.data.kind: "derived" is not "frames" or "windows"'),
+    ("ids of a stored stream", "data/ids", {"count": 17, "digest": A, "path": "ids.bin.zst"},
+     'run.data: unknown key "ids"'),
+    ("windows without ids", "data/kind", "windows", 'run.data: key "ids" is missing'),
     ("no windows", "data/windows", 0, "run.data.windows: 0 is outside 1 to 1099511627776"),
     ("escape sequence", "data/corpus/title", "\x1b[2J",
      'run.data.corpus.title: "\\u001b[2J" holds an unprintable character'),
@@ -54,4 +57,19 @@ RUN: list[Case] = [
     ("mirror of a file", "mirrors/0", "file:///etc", f'run.mirrors: "file:///etc" {NO_MIRROR}'),
     ("mirror is no text", "mirrors/0", 5, f"run.mirrors: int {NO_MIRROR}"),
     ("mirror twice", "mirrors/0", "http://127.0.0.1:8000", 'run.mirrors: "http://127.0.0.1:8000" is listed twice'),
+]  # fmt: skip
+
+RUN_WINDOWS: list[Case] = [
+    ("no ids", "data/ids", DROP, 'run.data: key "ids" is missing'),
+    ("frames with ids", "data/kind", "frames", 'run.data: unknown key "ids"'),
+    ("unknown key of ids", "data/ids/dtype", "U16", 'run.data.ids: unknown key "dtype"'),
+    ("one id", "data/ids/count", 1, "run.data.ids.count: 1 is outside 2 to 1073741824 ids"),
+    ("2 GiB of ids", "data/ids/count", 1 << 30,
+     "run.data.ids.count: 2147483648 bytes of ids, at most 1073741824 are allowed"),
+    ("ids digest", "data/ids/digest", UPPER, f"run.data.ids.digest: {NO_DIGEST}"),
+    ("ids elsewhere", "data/ids/path", "../ids.bin.zst", f'run.data.ids.path: unsafe name ".." {UNSAFE}'),
+    ("ids not listed", "data/ids/path", "ids.bin", 'run.artifacts: "ids.bin" is missing'),
+    ("a window too many", "data/windows", 3, "run.data.windows: 3, but 17 ids make 2"),
+    ("ids for three windows", "data/ids/count", 25, "run.data.windows: 2, but 25 ids make 3"),
+    ("rows of the other layout", "artifacts/3/size", 436, "run.artifacts: records.bin has 436 bytes, 3 steps need 460"),
 ]  # fmt: skip

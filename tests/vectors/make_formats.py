@@ -35,6 +35,7 @@ DOCUMENTS = {
     "recipe": (samples.RECIPE.encode(), bad_documents.RECIPE),
     "record": (samples.CHAIN[1].encode(), bad_documents.RECORD),
     "run": (samples.RUN.encode(), bad_runs.RUN),
+    "run_windows": (samples.WINDOWS_RUN.encode(), bad_runs.RUN_WINDOWS),
     "state": (samples.DOCUMENT.encode(), bad_documents.STATE),
     "state_index": (samples.INDEX.encode(), bad_documents.STATE_INDEX),
 }
@@ -42,6 +43,17 @@ DOCUMENTS = {
 ROOTS: dict[str, dict[str, Any]] = {  # what the sample of each format is called by the others
     "recipe": {"recipe_digest": samples.RECIPE.digest()},
     "run": {"run_id": samples.RUN_ID},
+    "run_windows": {"run_id": samples.WINDOWS_RUN_ID},
+    "compact_records": {
+        "state0": samples.WINDOWS_CHAIN[0].state_before,
+        "run_id": samples.WINDOWS_RUN_ID,
+        "micro_batches": samples.MICRO_BATCHES,
+        "batches": [record.batch for record in samples.WINDOWS_CHAIN],
+        "losses": [f"f32:{record.loss:08x}" for record in samples.WINDOWS_CHAIN],
+        "rates": [f"f32:{record.lr:08x}" for record in samples.WINDOWS_CHAIN],
+        "log_root": log_root(samples.WINDOWS_CHAIN),
+        "last_record": samples.WINDOWS_CHAIN[-1].encode().decode("ascii"),
+    },
     "state": {"state_root": samples.DOCUMENT.root()},
     "records": {
         "state0": samples.CHAIN[0].state_before,
@@ -63,6 +75,10 @@ BINARY: dict[str, tuple[list[Good], list[bad_bytes.Case]]] = {
             ("16 levels", b"[" * 16 + b"]" * 16, {}),
         ],
         bad_bytes.CANONICAL,
+    ),
+    "compact_records": (
+        [("three", samples.COMPACT.encode(), ROOTS["compact_records"]), ("none", samples.COMPACT.encode()[:16], {})],
+        bad_bytes.COMPACT,
     ),
     "digest": ([("zeros", b"0" * 64, {}), ("of nothing", content_digest(b"").encode(), {})], bad_bytes.DIGEST),
     "f32": ([("one", b"f32:3f800000", {}), ("least", b"f32:00000001", {}), ("-0", b"f32:80000000", {})], bad_bytes.F32),
