@@ -52,13 +52,11 @@ __device__ __forceinline__ void softmax_weights(float* scores, const i32* value_
     bool finite = true;
     for (i64 j = seen.first + lane; j <= seen.last; j += 32) {
         float value = s[j] * scale;
-        finite = finite && is_finite(value);
         largest = value > largest ? value : largest;
         bound = x[j] > bound ? x[j] : bound;
     }
     largest = warp_max_float(largest);
     bound = warp_max_int(bound);
-    if (!finite) atomicOr(status, NOT_FINITE);
     __syncwarp();  // all have read the scores that others now overwrite
     Layout layout = layout_of(rows / queries, queries, padded);
     i64 total = 0;
@@ -68,12 +66,14 @@ __device__ __forceinline__ void softmax_weights(float* scores, const i32* value_
         for (int i = 0; i < 4; i++) {
             i64 j = j0 + i;
             float e = sees(seen, j) ? exp_f32(s[j] * scale - largest) : 0.0f;
-            total += __float2int_rn(e * 1073741824.0f);
+            finite = finite && is_finite(e);  // a score of -inf has the weight 0; one of +inf or NaN has none
+            total += is_finite(e) ? __float2int_rn(e * 1073741824.0f) : 0;
             if (j < tokens) s[j] = e;
-            q[i] = sees(seen, j) ? weight_of<BITS>(e, x[j], bound) : 0;
+            q[i] = sees(seen, j) ? finite_weight<BITS>(e, x[j], bound) : 0;
         }
         store_digits<BITS>(planes, layout.place(row / queries, row % queries, j0), layout.plane, q);
     }
+    if (!finite) atomicOr(status, NOT_FINITE);
     total = warp_sum_i64(total);
     if (lane == 0) {
         maxima[row] = largest;

@@ -65,3 +65,18 @@ def test_shapes(device: Any, shape: tuple[int, ...]) -> None:
 def test_kinds(device: Any, kind: str, bits: int) -> None:
     check(device, (1, 4, 2, 21, 8, 0), kind, bits)
     check(device, (1, 2, 1, 21, 8, 6), kind, bits)
+
+
+def test_a_score_of_minus_infinity_has_no_weight(device: Any) -> None:
+    """A score that overflows downwards counts nothing; one that overflows upwards ends the step."""
+    q, k, v, _ = inputs((1, 1, 1, 4, 2, 0), "normal", 2)
+    q[...], k[...], k[0, 0, 1] = 1e20, 1e-20, -1e20
+    expected, _ = reference.attention_forward(q, k, v, window=0, bits=14)
+    assert np.isfinite(expected).all()
+    with device.use():
+        status = device.zeros((1,), np.uint32)
+        out, _ = kernels.attention_forward(device, status, *map(device.upload, (q, k, v)), window=0, bits=14)
+        assert_same_bits(device.download(out), expected)
+        assert device.download(status)[0] == 0
+        kernels.attention_forward(device, status, *map(device.upload, (q, -k, v)), window=0, bits=14)
+        assert device.download(status)[0] == 1
