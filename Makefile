@@ -5,13 +5,14 @@ RUN ?= sotu-tiny
 STEP ?= 500
 ARGS ?=
 BIN := .venv/bin
+GPU_PYTHON ?= $(BIN)/python
 export PYTHON TORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test lint format bench wheel oldest clean
+.PHONY: help verify test test-gpu lint format bench wheel oldest clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 verify: ## verify a step of the bundled run on the CPU (STEP=500 RUN=sotu-tiny)
 	@sh tools/venv.sh verify
@@ -20,6 +21,11 @@ verify: ## verify a step of the bundled run on the CPU (STEP=500 RUN=sotu-tiny)
 test: ## run all tests; installs the CPU build of torch to compare with (ARGS="-k store")
 	@sh tools/venv.sh torch
 	$(BIN)/python -m pytest -q $(ARGS)
+
+test-gpu: ## run the kernels on the CUDA device here, under compute-sanitizer too (GPU_PYTHON=python3 has CuPy)
+	$(GPU_PYTHON) -m pytest -q tests/kernels -k "gpu or card" $(ARGS)
+	compute-sanitizer --tool memcheck --error-exitcode 9 $(GPU_PYTHON) -m tests.kernels.every_kernel
+	compute-sanitizer --tool racecheck --error-exitcode 9 $(GPU_PYTHON) -m tests.kernels.every_kernel
 
 lint: ## ruff, mypy --strict, import contracts, workflow files
 	@sh tools/venv.sh dev

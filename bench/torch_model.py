@@ -37,8 +37,9 @@ def loss(params: Params, tokens: Tensor, recipe: Recipe) -> Tensor:
 def decoder(params: Params, inputs: Tensor, model: ModelConfig) -> Tensor:
     """Tokens (B, T) -> logits (B, T, V)."""
     x = F.embedding(inputs, params[EMBED])
-    cos, sin = rope_table(inputs.shape[1], model, x.dtype)
+    cos, sin = (table.to(x) for table in rope_table(inputs.shape[1], model))
     mask = window_mask(inputs.shape[1], model.sliding_window)
+    mask = None if mask is None else mask.to(x.device)
     for layer in range(model.num_layers):
         prefix = layer_prefix(layer)
         h = norm(x, params[prefix + "input_layernorm.weight"], model)
@@ -75,12 +76,12 @@ def attention(
     return F.linear(out.transpose(1, 2).flatten(2), params[prefix + "o_proj.weight"])
 
 
-def rope_table(length: int, model: ModelConfig, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """cos and sin, each (T, D/2), half-split layout."""
+def rope_table(length: int, model: ModelConfig) -> tuple[Tensor, Tensor]:
+    """cos and sin, each (T, D/2) float64, half-split layout."""
     pairs = model.head_dim // 2
     frequency = torch.exp(-torch.arange(pairs, dtype=torch.float64) * 2 / model.head_dim * math.log(model.rope_theta))
     angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
-    return angle.cos().to(dtype), angle.sin().to(dtype)
+    return angle.cos(), angle.sin()
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

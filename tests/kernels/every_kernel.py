@@ -1,0 +1,60 @@
+"""Runs every kernel once on the CUDA device here, for a checker of memory accesses and races to watch:
+
+    compute-sanitizer --tool memcheck --error-exitcode 1 python -m tests.kernels.every_kernel
+
+The known answers of every op, two steps of each golden recipe, and every variant of the exact products.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from auditkit.formats.recipe import Recipe
+from auditkit.kernels import exact_dot, f32_dot, normal, philox
+from auditkit.kernels.backend import CudaOps
+from auditkit.kernels.cos import cos
+from auditkit.kernels.device import Device
+from auditkit.kernels.exp import exp
+from auditkit.kernels.log import log
+from auditkit.kernels.row_sum import row_sum
+from auditkit.kernels.sin import sin
+from auditkit.model.state import document, initial_state
+from auditkit.numerics import reference, self_test
+from auditkit.replay.backend import Backend, CudaBackend
+from tests.golden.make_training import RECIPES, tokens_of
+
+
+def main() -> None:
+    """Run all; any difference from the reference ends with an error."""
+    device = Device()
+    ops = CudaOps(device)
+    self_test.check_known_answers(ops, ops.place)
+    for recipe in RECIPES.values():
+        _steps(CudaBackend(ops, 1, "gpu"), recipe)
+    x = device.upload(np.linspace(-9, 9, 70 * 200, dtype=np.float32).reshape(70, 200))
+    for kernel in ("small", "large64", "large128", "plain"):
+        rows = exact_dot.quantise(device, ops.status, x, 14)
+        exact_dot.dot(device, rows, rows, kernel=kernel)
+    for kernel in ("small", "large", "plain"):
+        plain = f32_dot.rows(device, ops.status, x)
+        f32_dot.dot(device, plain, plain, kernel=kernel)
+    for function in (exp, log, sin, cos, row_sum):
+        function(device, x)
+    philox.philox(device, 1, 2, 3, 100)
+    normal.normal(device, 1, "a", (10, 7), np.float32(1))
+    device.synchronize()
+    print("every kernel ran")
+
+
+def _steps(backend: CudaBackend, recipe: Recipe) -> None:
+    plain = Backend(reference, 1, "cpu")
+    here, there = initial_state(recipe), backend.place(initial_state(recipe))
+    for number in range(2):
+        tokens = tokens_of(recipe, number)
+        here, _ = plain.step(here, tokens, recipe)
+        there, _ = backend.step(there, tokens, recipe)
+        assert document(there, recipe, backend.ops) == document(here, recipe)
+
+
+if __name__ == "__main__":
+    main()
