@@ -22,6 +22,11 @@ Value = Any  # dict with str keys, list, tuple, str, bool, int
 def dumps(value: Value, *, what: str = "document") -> bytes:
     """RFC 8785 bytes of dict, list, tuple, str, bool and int within +-(2^53-1); BadArtifact for anything else."""
     _check(value, what, 0)
+    # In ASCII Python's own JSON is the same text, ten times as fast: code points sort as UTF-16 does, and escaped are
+    # only quotes, backslashes and control characters, and alike. A step writes three such documents.
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    if text.isascii():
+        return text.encode("ascii")
     try:
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:

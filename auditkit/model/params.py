@@ -6,6 +6,7 @@ be loaded there: weight matrices are (out, in).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -42,6 +43,7 @@ def layer_prefix(layer: int) -> str:
     return f"model.layers.{layer}."
 
 
+@functools.cache
 def parameter_table(model: ModelConfig) -> tuple[ParamSpec, ...]:
     """All parameters in the order of the forward pass."""
     width, vocab = model.hidden_size, model.vocab_size

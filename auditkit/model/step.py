@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -19,13 +19,13 @@ from threadpoolctl import ThreadpoolController
 from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
-from auditkit.formats.tensors import TensorEntry, dtype_name, gradient_root
+from auditkit.formats.tensors import GradientTexts
 from auditkit.model.network import Grads, Network, Prepared, prepare
 from auditkit.model.ops import Ops
 from auditkit.model.params import parameter_table
 from auditkit.model.state import State
 from auditkit.numerics.adamw import AdamWScalars
-from auditkit.numerics.arrays import F32, I64, IntArray
+from auditkit.numerics.arrays import F32, I64, IntArray, keep_freed_memory
 from auditkit.numerics.exact_sum import GRADIENT_UNIT
 from auditkit.numerics.nonfinite import NonFinite
 
@@ -85,11 +85,13 @@ def leaf(part: GradSum, ops: Ops) -> MicroBatchLeaf:
 
 def gradient_digest(arrays: Mapping[str, F32 | I64], ops: Ops) -> Digest:
     """Root of gradient tensors by name: int64 sums for a micro-batch, binary32 for the whole step."""
-    found = ops.digests(list(arrays.values()))
-    return gradient_root(
-        TensorEntry(name, "grad", dtype_name(array.dtype), array.shape, digest)
-        for (name, array), digest in zip(arrays.items(), found, strict=True)
-    )
+    layout = tuple((name, array.dtype, array.shape) for name, array in arrays.items())
+    return _gradient_texts(layout).root(ops.digests(list(arrays.values())))
+
+
+@functools.lru_cache(maxsize=16)
+def _gradient_texts(layout: tuple[tuple[str, Any, tuple[int, ...]], ...]) -> GradientTexts:
+    return GradientTexts(layout)
 
 
 def update(
@@ -144,6 +146,7 @@ def step(
     gradients        another way to run `grads` on this state's parameters, e.g. recorded launches of it
     Raises NonFinite when the step has no result (SPEC.md section 1).
     """
+    keep_freed_memory()
     total_targets = tokens.shape[0] * (tokens.shape[1] - 1)
     run = gradients or _direct(state, total_targets, recipe, ops)
     workers = max(1, min(threads, recipe.batch.micro_batches))

@@ -257,11 +257,11 @@ def hide(x: F32, seen: I32) -> None:
 def softmax_sum(e: F32) -> F32:
     """(..., T) -> (...): the exact sum of rint(e * 2^30), times 2^-30, rounded once.
 
-    The integers are added as float64, exact in any order up to 2^23 terms.
+    The integers are added as float64, exact in any order up to 2^23 terms: by a product with ones, the fastest sum.
     """
     terms = e * np.float32(2.0**SOFTMAX_UNIT)
     np.rint(terms, out=terms)
-    total: F64 = np.add.reduce(terms, axis=-1, dtype=np.float64)
+    total: F64 = np.matmul(terms.astype(np.float64), np.ones(terms.shape[-1]))
     total *= 2.0**-SOFTMAX_UNIT
     return total.astype(np.float32)
 

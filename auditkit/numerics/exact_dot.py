@@ -20,6 +20,7 @@ ZERO_ROW = -149  # exponent of a row of zeros; the smallest non-zero row has -14
 _SAFE = 100  # |exponent| up to which binary32 rounds a row with no overflow and no subnormal in between
 _MAGNITUDE = np.array(0x7FFFFFFF, np.int32)  # a binary32 word without its sign: these are ordered as the sizes are
 _BIAS = 127  # a number of [2^(e-1), 2^e) has the exponent field e + 126
+_NARROW = 32  # up to this length rows are turned before their maximum is taken: NumPy's inner loop would be short
 _TILE = (1024, 1024)  # of a product: its binary64 sums, 8 MiB, are rounded before they leave the cache
 
 
@@ -111,7 +112,8 @@ def quantise(x: F32, bits: int) -> Rows:
     flat = x.reshape(-1, x.shape[-1])
     words = np.empty(len(flat), np.int32)
     for at in row_blocks(*flat.shape):
-        words[at] = size_words(flat[at], axis=1)
+        narrow = flat.shape[1] <= _NARROW
+        words[at] = size_words(np.ascontiguousarray(flat[at].T), axis=0) if narrow else size_words(flat[at], axis=1)
     values, exponents = _rounded(flat, words, 1, bits)
     return Rows(values.reshape(x.shape), exponents.reshape(x.shape[:-1]), bits)
 

@@ -6,6 +6,10 @@ import numpy as np
 
 from auditkit.numerics.arrays import F32, ieee
 
+_NARROW = (
+    64  # up to this width rows are turned first: NumPy's inner loop then runs over many rows, not over a short one
+)
+
 
 @ieee
 def row_sum(x: F32) -> F32:
@@ -16,10 +20,14 @@ def row_sum(x: F32) -> F32:
     half = 1 << (width - 1).bit_length() >> 1  # the padded width is 2 * half, or 1
     if half == 0:
         return x[..., 0].copy()
-    low = x[..., :half].copy()
-    low[..., : width - half] += x[..., half:]
-    low[..., width - half :] += np.float32(0)  # the padding is added too: it turns -0 into +0
+    terms = np.moveaxis(x, -1, 0)
+    if width <= _NARROW:
+        terms = np.ascontiguousarray(terms)
+    low: F32 = terms[:half].copy("K")
+    low[: width - half] += terms[half:]
+    low[width - half :] += np.float32(0)  # the padding is added too: it turns -0 into +0
     while half > 1:
         half //= 2
-        low = low[..., :half] + low[..., half:]
-    return low[..., 0]
+        low = low[:half] + low[half:]
+    total: F32 = low[0]
+    return total

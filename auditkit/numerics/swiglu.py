@@ -55,7 +55,7 @@ def sigmoid(x: F32) -> F32:
     t = np.abs(x)
     np.negative(t, out=t)
     exp(t, out=t)
-    top = np.where(x >= 0, np.float32(1), t)
+    top: F32 = np.maximum(t, x >= 0)  # t <= 1: 1 where x >= 0, else t; np.where takes ten times as long on mixed signs
     t += np.float32(1)
     top /= t
     return top

@@ -22,6 +22,11 @@ def test_it_writes_what_rfc8785_writes(value: Any) -> None:
     assert canonical.dumps(value) == rfc8785.dumps(value)
 
 
+def test_every_ascii_character_is_written_as_rfc8785_writes_it() -> None:
+    value = {chr(code): [chr(code), "a" + chr(code) + "b", code, code % 2 == 0] for code in range(128)}
+    assert canonical.dumps(value) == rfc8785.dumps(value)
+
+
 @given(json_values)
 def test_it_reads_what_the_standard_library_reads(value: Any) -> None:
     data = canonical.dumps(value)
