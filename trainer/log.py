@@ -1,12 +1,16 @@
 """What a run appends at every step: records, micro-batch leaves, token frames with their index, and metrics.
 
-Steps are appended without waiting for the disk. Only before a state is completed are all files flushed: a complete
-state at step S means that S whole steps are there, and what follows them, torn or not, is cut off by going on from S.
+Steps are appended without waiting for the disk, and handed to the system once a second so that others can read along.
+Only before a state is completed are all files flushed: a complete state at step S means that S whole steps are there,
+and what follows them, torn or not, is cut off by going on from S.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,6 +26,7 @@ from auditkit.formats.stream import StreamIndex
 from trainer.disk import read_bytes, sync_file, sync_folder, writing
 
 METRICS = "metrics.jsonl"
+FLUSH_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,11 @@ def read_rows(folder: Path, steps: int) -> tuple[RecordRow, ...]:
 class RunLog:
     """The appended files of a run, open for writing; a context manager that closes them."""
 
-    def __init__(self, folder: Path, files: dict[str, BinaryIO], offset: int) -> None:
+    def __init__(
+        self, folder: Path, files: dict[str, BinaryIO], offset: int, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._flushed = clock()
         self._folder = folder
         self._files = files
         self._offset = offset  # bytes of stream.bin so far
@@ -100,8 +109,10 @@ class RunLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for file in self._files.values():
-            file.close()
+        with contextlib.ExitStack() as stack:  # all of them, even if the disk is full
+            for name, file in self._files.items():
+                stack.enter_context(writing(self._folder / name))
+                stack.callback(file.close)
 
     def append(
         self, row: RecordRow, parts: tuple[MicroBatchLeaf, ...], tokens: NDArray[Any], metrics: dict[str, Any]
@@ -120,7 +131,12 @@ class RunLog:
         ):
             with writing(self._folder / name):
                 self._files[name].write(data)
-                self._files[name].flush()  # so that others can read along
+        now = self._clock()
+        if now - self._flushed >= FLUSH_SECONDS:
+            self._flushed = now
+            for name, file in self._files.items():
+                with writing(self._folder / name):
+                    file.flush()
 
     def sync(self) -> None:
         """Flush everything appended so far to the disk itself."""

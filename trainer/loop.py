@@ -12,9 +12,8 @@ from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import micro_root
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import RecordRow
-from auditkit.formats.state import StateDocument
 from auditkit.formats.stream import batch_digest
-from auditkit.model.state import State, document
+from auditkit.model.state import State, document, state_digests
 from auditkit.model.step import NonFinite, StepResult
 from auditkit.replay.backend import Backend
 from auditkit.replay.windows import Windows
@@ -44,24 +43,25 @@ class Training:
         last_step, saved = self.settings.steps, state.step
         with progress("training", last_step, state.step) as report:
             while state.step < last_step and not stop:
-                state, found, detail = self._step(state, log)
+                state, detail = self._step(state, log)
                 if self.settings.keeps(state.step) or stop:
-                    self.save(state, found, log)
+                    self.save(state, log)
                     saved = state.step
                 report(state.step, detail)
         if saved != state.step:  # asked to stop between the test for it and the loop's
-            self.save(state, document(state, self.recipe, self.backend.ops), log)
+            self.save(state, log)
         return state
 
-    def save(self, state: State, found: StateDocument, log: RunLog) -> None:
+    def save(self, state: State, log: RunLog) -> None:
         """Complete a state: first what was appended so far, then the state, then drop those kept only for resume."""
         log.sync()
+        found = document(state, self.recipe, self.backend.ops)
         write_state(self.work.state(state.step), self.backend.host(state), found)
         for step_number in complete_steps(self.work.states):
             if step_number < state.step and not self.settings.keeps(step_number):
                 remove(self.work.state(step_number))
 
-    def _step(self, state: State, log: RunLog) -> tuple[State, StateDocument, str]:
+    def _step(self, state: State, log: RunLog) -> tuple[State, str]:
         started = time.perf_counter()
         tokens = self.batches.tokens(state.step)  # (sequences, context_length + 1)
         try:
@@ -71,12 +71,12 @@ class Training:
                 f"step {state.step} has no finite result: {error.message}",
                 hint="the recipe diverges: lower schedule.peak_lr, or set optimizer.clip_norm; earlier states are kept",
             ) from error
-        found = document(new, self.recipe, self.backend.ops)
+        root = state_digests(new, self.recipe, self.backend.ops).root(new.step)
         seconds = time.perf_counter() - started
         targets = tokens.shape[0] * (tokens.shape[1] - 1)
         metrics = _metrics(state.step, result, seconds, targets)
-        log.append(_row(found.root(), batch_digest(tokens), result), result.leaves, tokens, metrics)
-        return new, found, f"loss {metrics['loss']:.4f}, {metrics['tokens_per_second']:.0f} tokens/s"
+        log.append(_row(root, batch_digest(tokens), result), result.leaves, tokens, metrics)
+        return new, f"loss {metrics['loss']:.4f}, {metrics['tokens_per_second']:.0f} tokens/s"
 
 
 def _row(state_after: Digest, batch: Digest, result: StepResult) -> RecordRow:

@@ -148,7 +148,7 @@ def _begin(training: Training) -> tuple[State, RunLog]:
         raise BadArtifact(f"{work.folder}: there are records but no state", hint="put the states back, or prepare anew")
     state = training.backend.place(initial_state(recipe))
     log = RunLog.create(work.folder)
-    training.save(state, document(state, recipe, training.backend.ops), log)
+    training.save(state, log)
     return state, log
 
 

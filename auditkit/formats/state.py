@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -14,7 +14,7 @@ from auditkit.formats.fields import Fields
 from auditkit.formats.limits import LIMITS
 from auditkit.formats.paths import check_distinct, check_segment
 from auditkit.formats.schema import Int
-from auditkit.formats.tensors import TensorEntry, check_name, check_order, sorted_entries
+from auditkit.formats.tensors import TensorEntry, TensorTexts, check_name, check_order, sorted_entries
 
 DOCUMENT_FORMAT = "auditkit/state/v1"
 INDEX_FORMAT = "auditkit/state-index/v1"
@@ -100,6 +100,21 @@ class StateDocument:
     def nbytes(self) -> int:
         """Bytes of all tensors together."""
         return sum(entry.nbytes for entry in self.tensors)
+
+
+class StateTexts:
+    """Roots of state documents that differ in step, cursor and digests only, as a run has them step after step."""
+
+    def __init__(self, document: StateDocument) -> None:
+        self._tensors = TensorTexts(document.tensors, "state document")
+        self._head = f'{{"format":"{DOCUMENT_FORMAT}","recipe":"{document.recipe}","seed":{document.seed}'
+
+    def root(self, step: int, sequence: int, digests: Sequence[Digest]) -> Digest:
+        """The state root, given the digest of each tensor in the order of the document; BadArtifact as for one."""
+        _STEP.check(step, "state document.step")
+        _COUNT.check(sequence, "state document.sequence")
+        text = f'{self._head},"sequence":{sequence},"step":{step},"tensors":{self._tensors.text(digests)}}}'
+        return root(STATE_ROOT, text.encode("ascii"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from auditkit.formats.recipe import BatchConfig, Recipe
 from auditkit.model.params import parameter_count, parameter_table
-from auditkit.model.state import State, document
+from auditkit.model.state import State, state_digests
 from auditkit.numerics.arrays import F32
 from auditkit.replay.backend import Backend
 
@@ -72,7 +72,7 @@ def calibrate(recipe: Recipe, backend: Backend, *, clock: Clock = time.perf_coun
     began = clock()
     new, _ = backend.step(state, tokens, small, on_micro_batch=lambda _done: marks.append(clock()))
     updated = clock()
-    document(new, small, backend.ops)
+    state_digests(new, small, backend.ops).root(new.step)
     hashed = clock()
     parameters = parameter_count(recipe.model) / parameter_count(small.model)
     rounds = -(-recipe.batch.micro_batches // backend.threads) * backend.threads

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from auditkit.errors import AuditkitError
-from auditkit.formats.digest import Digest
-from auditkit.formats.state import StateDocument
 from auditkit.model.state import State
 from auditkit.replay.backend import Backend
 from auditkit.replay.compare import TensorDifference
@@ -56,14 +54,9 @@ def _label(run: Run, computed: Computed) -> str:
     """Whether the computed tensors are those of another state of the run, under a wrong step number."""
     step = computed.state.step
     for other in sorted({step - 1, step + 1, step - 2, step + 2} & set(range(run.size + 1))):
-        if relabelled(computed.document, other, run) == run.state_before(other):
+        if computed.digests.root(other) == run.state_before(other):
             return f"the computed tensors are those of state {other}: the step labels are shifted by {other - step:+d}"
     return ""
-
-
-def relabelled(document: StateDocument, step: int, run: Run) -> Digest:
-    """The root that the same tensors would have as state `step`."""
-    return replace(document, step=step, sequence=step * run.recipe.batch.sequences).root()
 
 
 def _shifted(run: Run, backend: Backend, state: State) -> str:
@@ -76,9 +69,8 @@ def _shifted(run: Run, backend: Backend, state: State) -> str:
             other = replay(backend, replace(state, step=step), run.tokens(step), run.recipe)
         except AuditkitError:
             continue
-        if isinstance(other, Computed) and relabelled(other.document, state.step + 1, run) == run.state_before(
-            state.step + 1
-        ):
+        after = state.step + 1
+        if isinstance(other, Computed) and other.digests.root(after) == run.state_before(after):
             return (
                 f"the published states around step {state.step} match as step {step}: "
                 f"the step labels of the states are shifted by {-shift:+d}"

@@ -11,8 +11,7 @@ from auditkit.formats.bits import f32_from_bits
 from auditkit.formats.leaves import MicroBatchLeaf, micro_root
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import StepRecord
-from auditkit.formats.state import StateDocument
-from auditkit.model.state import State, document
+from auditkit.model.state import State, StateDigests, state_digests
 from auditkit.model.step import NonFinite, StepResult
 from auditkit.numerics.arrays import IntArray
 from auditkit.replay.backend import Backend
@@ -22,10 +21,10 @@ from auditkit.replay.report import FieldDifference
 
 @dataclass(frozen=True)
 class Computed:
-    """A replayed step: the state after it, that state's document and root, and the values of the record."""
+    """A replayed step: the state after it, the digests of its tensors and its root, and the values of the record."""
 
     state: State
-    document: StateDocument
+    digests: StateDigests
     root: str
     result: StepResult
 
@@ -65,8 +64,8 @@ def replay(
         new, result = backend.step(state, tokens, recipe, on_micro_batch=on_micro_batch)
     except NonFinite as error:
         return Stopped(error)
-    made = document(new, recipe, backend.ops)
-    return Computed(new, made, made.root(), result)
+    digests = state_digests(new, recipe, backend.ops)
+    return Computed(new, digests, digests.root(new.step), result)
 
 
 def differences(
