@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,11 +33,11 @@ def keep_freed_memory() -> None:
 _BLOCK_ELEMENTS = 32_768  # 128 KiB of binary32: a few such temporaries stay in a core's L2 cache
 
 
-def row_blocks(rows: int, row_size: int) -> Iterator[slice]:
+@functools.lru_cache(maxsize=64)
+def row_blocks(rows: int, row_size: int) -> tuple[slice, ...]:
     """Slices that cut `rows` rows of `row_size` elements into cache-sized blocks.
 
     Used only around operations that treat every row alone, so the cut cannot change a bit.
     """
     size = max(1, _BLOCK_ELEMENTS // max(1, row_size))
-    for start in range(0, rows, size):
-        yield slice(start, min(rows, start + size))
+    return tuple(slice(start, min(rows, start + size)) for start in range(0, rows, size))

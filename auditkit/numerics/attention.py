@@ -12,8 +12,7 @@ of queries with the keys that any of them sees: what nobody sees is mostly not c
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -33,6 +32,9 @@ from auditkit.numerics.weighted_sum import (
 
 _GROUP_SHARE = 2  # groups are worked on in blocks of this many row_blocks: fewer, longer array operations
 _SPAN = 64  # tokens of a span
+_KEPT = (
+    8  # weights of up to this many tokens per head dimension are kept for backward: as much as the cache holds anyway
+)
 _MINUS_INF = np.array(0xFF800000, np.uint32).view(np.int32)
 
 
@@ -59,6 +61,7 @@ class AttentionCache:
     row_max: F32  # (B * G, T * R)
     row_sum: F32  # (B * G, T * R)
     window: int
+    weights: dict[tuple[int, int], F32] = field(default_factory=dict)  # e by first group and query, where kept
 
     @property
     def tokens(self) -> int:
@@ -75,7 +78,7 @@ class AttentionCache:
         whole = self.heads * self.tokens > depth_limit(self.q.bits)
         return spans(self.heads, self.tokens, self.window, max(1, self.tokens) if whole else _SPAN)
 
-    def blocks(self) -> Iterator[slice]:
+    def blocks(self) -> tuple[slice, ...]:
         """Groups that are worked on together."""
         return row_blocks(len(self.out), self.heads * self.tokens * min(self.tokens, _SPAN) // _GROUP_SHARE)
 
@@ -136,6 +139,8 @@ def attention_forward(q: F32, k: F32, v: F32, *, window: int, bits: int) -> tupl
             sums[queries] = softmax_sum(e)
             total = weighted_sum(e, _pick(rv, (at, span.keys)), bound[queries])
             np.divide(total, sums[queries][..., None], out=out[queries])
+            if tokens <= _KEPT * head_dim:
+                cache.weights[at.start, span.queries.start] = e
     return _unstack(out, q), cache
 
 
@@ -171,7 +176,9 @@ def _score_gradient(dout: Rows, inner: F32, cache: AttentionCache, at: slice, sp
     """dout (g, n, D) and the rows' own sums with the output (g, n) -> weights e and gradients dS, each (g, n, keys)."""
     queries, keys = (at, span.queries), (at, span.keys)
     scale = attention_scale(dout.values.shape[-1])
-    e = weights_of(scores(_pick(cache.q, queries), _pick(cache.k, keys), scale), cache.row_max[queries], span.seen)
+    e = cache.weights.get((at.start, span.queries.start))
+    if e is None:
+        e = weights_of(scores(_pick(cache.q, queries), _pick(cache.k, keys), scale), cache.row_max[queries], span.seen)
     ds = dot(dout, _pick(cache.v, keys))  # dP; becomes dS in place
     ds -= inner[..., None]
     hide(ds, span.seen)

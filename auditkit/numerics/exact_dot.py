@@ -135,8 +135,8 @@ def _rounded(x: F32, words: I32, axis: int, bits: int) -> tuple[F64, I32]:
     exponents = tame_exponents(words, _SAFE)
     if exponents is None:
         exponents = row_exponents(words.view(np.float32))
-        return round_to_grid(x, np.expand_dims(exponents, axis), bits), exponents
-    magic = np.expand_dims(_magic(exponents, bits), axis)
+        return round_to_grid(x, exponents[:, None] if axis == 1 else exponents, bits), exponents
+    magic = _magic(exponents, bits)[:, None] if axis == 1 else _magic(exponents, bits)
     values: F64 = np.empty(x.shape)
     for at in row_blocks(*x.shape):
         shift = magic[at] if axis == 1 else magic

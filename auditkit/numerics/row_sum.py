@@ -20,7 +20,7 @@ def row_sum(x: F32) -> F32:
     half = 1 << (width - 1).bit_length() >> 1  # the padded width is 2 * half, or 1
     if half == 0:
         return x[..., 0].copy()
-    terms = np.moveaxis(x, -1, 0)
+    terms = x.transpose(-1, *range(x.ndim - 1))
     if width <= _NARROW:
         terms = np.ascontiguousarray(terms)
     low: F32 = terms[:half].copy("K")

@@ -213,6 +213,15 @@ def test_the_cut_into_spans_changes_no_bit(window: int, size: int, bits: int, mo
     check((q, k, v, dout), window, bits)
 
 
+@BITS
+def test_weights_computed_again_are_the_weights_kept(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = inputs(2, 4, 2, 70, 10)
+    kept = run(given, 5, bits)
+    monkeypatch.setattr(attention, "_KEPT", 0)
+    for a, b in zip(run(given, 5, bits), kept, strict=True):
+        assert_same_bits(a, b)
+
+
 def test_more_tokens_than_a_span_equal_the_oracle() -> None:
     for tokens, window in ((65, 0), (129, 2)):
         check(inputs(1, 2, 1, tokens, 2), window, 14)
