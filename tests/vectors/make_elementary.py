@@ -2,8 +2,7 @@
 
     python -m tests.vectors.make_elementary [FOLDER]
 
-Words are hex, floats never appear. `sweep` lets another implementation check a million words against one digest: the
-inputs are the words first, first + stride, .. (count of them); the digest is BLAKE3 of the outputs, little-endian.
+Words are hex, floats never appear; ABOUT says what the fields are.
 tests/vectors/test_make_elementary.py makes the files again and compares every byte.
 """
 
@@ -28,6 +27,38 @@ from auditkit.numerics.sin import sin
 
 FORMAT = "auditkit/vectors/v1"
 SWEEP_FIRST, SWEEP_STRIDE, SWEEP_COUNT = 7, 1 << 12, 1 << 20
+
+_BINARY32 = (
+    "a case is [input, output], binary32 bit patterns; sweep: the inputs first, first + stride, .. (count words, as "
+    "32-bit integers), digest is BLAKE3 of their outputs one after the other, each 4 bytes, little-endian"
+)
+ABOUT = {
+    "exp": f"section 6.2: {_BINARY32}",
+    "log": f"section 6.3: {_BINARY32}",
+    "sin": f"section 6.4: {_BINARY32}",
+    "cos": f"section 6.4: {_BINARY32}",
+    "float64": (
+        "section 6.5: exp64, log64, sin64, cos64 hold [input, output], pow_int [b, n, result]; binary64 bit patterns; "
+        "n is a decimal"
+    ),
+    "philox": (
+        "section 6.6: raw holds [counter c0 .. c3, key k0 k1, result words 0 .. 3], 32-bit words; blocks holds [seed, "
+        "stream, block, the words of this block and of the three after it], the first three 64-bit words"
+    ),
+    "normal": (
+        "section 6.7: a case is [seed, name, stream as a 64-bit word, i, std, elements i, i + 1, ..], std and elements "
+        "binary32 bit patterns; digest: BLAKE3 of elements 0 .. 2^20 - 1 of the tensor embedding with seed 0 and std "
+        "1, each 4 bytes, little-endian"
+    ),
+    "shuffle": (
+        "section 6.8: a case is [seed, epoch, stream, windows in the order visited], the first three 64-bit words; "
+        "digest: BLAKE3 of the order of 100000 windows with seed 3 in epoch 4, each window 8 bytes, little-endian"
+    ),
+    "schedule": (
+        "section 6.9: a case is [name, [kind, peak_lr, min_lr, warmup_steps, decay_steps, total_steps], [[step, rate], "
+        "..]]; peak_lr and min_lr are binary64 bit patterns, a rate binary32"
+    ),
+}
 
 SPECIAL = [0x00000000, 0x00000001, 0x007FFFFF, 0x00800000, 0x33800000, 0x3F800000, 0x7F7FFFFF, 0x7F800000]
 NANS = [0x7FC00000, 0x7F800001, 0xFFC00001, 0xFFFFFFFF]
@@ -104,12 +135,10 @@ def sweep_digest(op: Callable[[F32], F32]) -> str:
     return blake3(out.astype("<f4").tobytes()).hexdigest()
 
 
-def binary32(op: Callable[[F32], F32], name: str, inputs: list[int]) -> dict[str, Any]:
+def binary32(op: Callable[[F32], F32], inputs: list[int]) -> dict[str, Any]:
     """Cases [input, output] and the sweep of one binary32 op."""
     outputs = words_of(op(f32_of(inputs)))
     return {
-        "format": FORMAT,
-        "op": name,
         "sweep": {
             "count": SWEEP_COUNT,
             "digest": sweep_digest(op),
@@ -139,8 +168,6 @@ def binary64() -> dict[str, Any]:
     angles = np.concatenate([edges, turns, (u - 0.5) * 20.0, u * float64.MAX_ANGLE])
     powers = [(b, n) for b in (0.9, 0.95, 0.999) for n in (0, 1, 2, 3, 10, 255, 256, 257, 1000, 65536, 2**24 + 1)]
     return {
-        "format": FORMAT,
-        "op": "float64",
         "exp64": unary64(float64.exp64, exponents),
         "log64": unary64(float64.log64, logs),
         "sin64": unary64(float64.sin64, angles),
@@ -161,8 +188,6 @@ def random_blocks() -> dict[str, Any]:
     raw = [philox.philox4x32(np.array([c], np.uint32), k)[0] for c, k in zip(counters, keys, strict=True)]
     places = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 2**32 - 2), (2**64 - 1, 2**64 - 1, 2**64 - 5), (2**53 - 1, 7, 9)]
     return {
-        "format": FORMAT,
-        "op": "philox",
         "raw": [[hex32s(c), hex32s(k), hex32s(w)] for c, k, w in zip(counters, keys, raw, strict=True)],
         "blocks": [[*map(hex_u64, place), hex32s(philox.philox(*place, 4).reshape(-1))] for place in places],
     }
@@ -192,7 +217,7 @@ def normals() -> dict[str, Any]:
         cases.append([seed, name, f"{normal.stream_of(name):016x}", start, f"{std:08x}", hex32s(words_of(values))])
     million = normal.normal(0, "embedding", (1 << 20,), np.float32(1))
     digest = blake3(million.astype("<f4").tobytes()).hexdigest()
-    return {"format": FORMAT, "op": "normal", "first 2^20 of embedding, seed 0, std 1": digest, "cases": cases}
+    return {"digest": digest, "cases": cases}
 
 
 def window_orders() -> dict[str, Any]:
@@ -203,7 +228,7 @@ def window_orders() -> dict[str, Any]:
         for seed, epoch, n in places
     ]
     digest = blake3(shuffle.window_order(3, 4, 100_000).astype("<i8").tobytes()).hexdigest()
-    return {"format": FORMAT, "op": "shuffle", "order of 100000, seed 3, epoch 4, as i64": digest, "cases": cases}
+    return {"digest": digest, "cases": cases}
 
 
 def rates() -> dict[str, Any]:
@@ -215,22 +240,23 @@ def rates() -> dict[str, Any]:
         fields = [s.kind, hex64(s.peak_lr), hex64(s.min_lr), s.warmup_steps, s.decay_steps, s.total_steps]
         values = [words_of(np.array([schedule.learning_rate(s, t)], np.float32))[0] for t in steps]
         cases.append([name, fields, [[t, f"{w:08x}"] for t, w in zip(steps, values, strict=True)]])
-    return {"format": FORMAT, "op": "schedule", "cases": cases}
+    return {"cases": cases}
 
 
 def vectors() -> dict[str, dict[str, Any]]:
     """Every file by the name of its op."""
-    return {
-        "exp": binary32(exp, "exp", exp_inputs()),
-        "log": binary32(log, "log", log_inputs()),
-        "sin": binary32(sin, "sin", angle_inputs()),
-        "cos": binary32(cos, "cos", angle_inputs()),
+    made = {
+        "exp": binary32(exp, exp_inputs()),
+        "log": binary32(log, log_inputs()),
+        "sin": binary32(sin, angle_inputs()),
+        "cos": binary32(cos, angle_inputs()),
         "float64": binary64(),
         "philox": random_blocks(),
         "normal": normals(),
         "shuffle": window_orders(),
         "schedule": rates(),
     }
+    return {op: {"format": FORMAT, "op": op, "about": f"SPEC.md {ABOUT[op]}", **fields} for op, fields in made.items()}
 
 
 def encode(vector: dict[str, Any]) -> bytes:
