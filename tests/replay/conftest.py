@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.replay import make_run
+from tests.replay import make_compact, make_run
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +19,9 @@ def parts() -> make_run.Parts:
 def honest(parts: make_run.Parts, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The honest run, published; do not write into it."""
     return make_run.publish(parts, tmp_path_factory.mktemp("honest") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def compact(parts: make_run.Parts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The honest run in its compact layout; do not write into it."""
+    return make_compact.publish(parts, tmp_path_factory.mktemp("compact") / "tiny")

@@ -7,6 +7,7 @@ adversary who is consistent in everything but the training.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,7 @@ class Parts:
     texts: dict[str, bytes]
     corpus: CorpusIndex
     tokenizer: bytes
+    ids: np.ndarray  # (tokens,) uint16, of all documents
     batches: list[np.ndarray]  # (sequences, context + 1) uint16, one a step
     states: list[State]  # before step 0, 1, ..., and after the last
     results: list[StepResult]
@@ -132,13 +134,13 @@ def train(steps: int = STEPS, recipe: Recipe = RECIPE) -> Parts:
     )
     joined = np.concatenate(list(ids.values()))
     data = _data(corpus, tokenizer, encoder.end_of_text, windows=(len(joined) - 1) // CONTEXT)
-    batches = [_batch(joined, data, recipe, number) for number in range(steps)]
+    batches = [batch(joined, data, recipe, number) for number in range(steps)]
     states, results = [initial_state(recipe)], []
     for tokens in batches:
         state, result = step(states[-1], tokens, recipe, reference)
         states.append(state)
         results.append(result)
-    return Parts(recipe, data, texts, corpus, tokenizer, batches, states, results)
+    return Parts(recipe, data, texts, corpus, tokenizer, joined.astype(np.uint16), batches, states, results)
 
 
 def train_with(parts: Parts, *, wrong_step: int) -> Parts:
@@ -169,7 +171,8 @@ def _data(corpus: CorpusIndex, tokenizer: bytes, end_of_text: int, windows: int)
     )
 
 
-def _batch(joined: np.ndarray, data: DataSpec, recipe: Recipe, number: int) -> np.ndarray:
+def batch(joined: np.ndarray, data: DataSpec, recipe: Recipe, number: int) -> np.ndarray:
+    """The windows of one step, one after the other, in the declared order."""
     rows = []
     for sequence in range(number * recipe.batch.sequences, (number + 1) * recipe.batch.sequences):
         epoch, place = divmod(sequence, data.windows)
@@ -213,10 +216,15 @@ def publish(parts: Parts, folder: Path) -> Path:
         "corpus.txt.zst": zstd.compress(b"".join(parts.texts.values())),
         "tokenizer.json": parts.tokenizer,
     }
+    return write(parts, folder, parts.data, rows, files)
+
+
+def write(parts: Parts, folder: Path, spec: DataSpec, rows: Sequence[RecordRow], files: dict[str, bytes]) -> Path:
+    """Write `files`, the states and a manifest whose log is that of `rows`."""
     for name, data in files.items():
         (folder / name).write_bytes(data)
     states = tuple(_publish_state(parts, folder, number) for number in parts.published)
-    identity = run_id(parts.name, parts.recipe, parts.data)
+    identity = run_id(parts.name, parts.recipe, spec)
     chain = expand(
         rows,
         run_id=identity,
@@ -227,7 +235,7 @@ def publish(parts: Parts, folder: Path) -> Path:
     manifest = RunManifest(
         name=parts.name,
         recipe=parts.recipe,
-        data=parts.data,
+        data=spec,
         log=Log(len(rows), log_root(chain)),
         artifacts=artifacts(folder),
         states=states,
@@ -242,7 +250,12 @@ def artifacts(folder: Path) -> tuple[Artifact, ...]:
     found = []
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and name != "run.json" and not name.endswith(".zst") or name == "corpus.txt.zst":
+        if (
+            path.is_file()
+            and name != "run.json"
+            and not name.endswith(".zst")
+            or name in ("corpus.txt.zst", "ids.bin.zst")
+        ):
             data = path.read_bytes()
             found.append(Artifact(name, len(data), content_digest(data)))
     return tuple(sorted(found, key=lambda artifact: artifact.path))
