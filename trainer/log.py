@@ -85,14 +85,14 @@ class RunLog:
         self._offset = offset  # bytes of stream.bin so far
 
     @classmethod
-    def create(cls, folder: Path) -> RunLog:
+    def create(cls, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> RunLog:
         """Begin empty files, whatever was there."""
         heads = {RECORDS: record.MAGIC, LEAVES: leaves.MAGIC, STREAM_INDEX: stream.MAGIC, STREAM: b"", METRICS: b""}
         files: dict[str, BinaryIO] = {}
         for name, head in heads.items():
             files[name] = (folder / name).open("wb")
             files[name].write(head)
-        return cls(folder, files, 0)
+        return cls(folder, files, 0, clock=clock)
 
     @classmethod
     def reopen(cls, folder: Path, step: int, micro_batches: int) -> RunLog:

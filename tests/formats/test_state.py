@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import rfc8785
 import safetensors.numpy
+from hypothesis import given
+from hypothesis import strategies as st
 
 from auditkit.errors import BadArtifact
 from auditkit.formats.digest import STATE_ROOT, root
-from auditkit.formats.state import FrameEntry, ShardEntry, StateDocument, StateIndex, shard_key
+from auditkit.formats.state import FrameEntry, ShardEntry, StateDocument, StateIndex, StateTexts, shard_key
 from auditkit.formats.tensors import TensorEntry
 from auditkit.formats.zstd import decompress
 from tests.formats.samples import DOCUMENT, INDEX, TENSORS, array, digest_of, shard
+from tests.formats.strategies import counts, digests, documents
 from tests.same_bits import assert_same_bits
 
 
@@ -115,3 +120,23 @@ def test_shards_and_frames_made_in_code_are_checked_as_well() -> None:
         StateIndex(())
     with pytest.raises(BadArtifact, match="is one file|are one file"):
         StateIndex((ShardEntry("index.json", 10, DOCUMENT.recipe, (header,)),))
+
+
+@given(documents, st.data())
+def test_roots_from_texts_are_those_of_the_documents(document: StateDocument, data: st.DataObject) -> None:
+    """Every step has a root; it is that of RFC 8785's text, whatever differs from step to step."""
+    step, sequence = data.draw(st.integers(0, 10_000_000)), data.draw(counts)
+    found = [data.draw(digests) for _ in document.tensors]
+    tensors = tuple(
+        dataclasses.replace(entry, digest=digest) for entry, digest in zip(document.tensors, found, strict=True)
+    )
+    other = dataclasses.replace(document, step=step, sequence=sequence, tensors=tensors)
+    text = rfc8785.dumps(json.loads(other.encode()))
+    assert StateTexts(document).root(step, sequence, found) == other.root() == root(STATE_ROOT, text)
+
+
+def test_roots_from_texts_have_the_limits_of_documents() -> None:
+    texts, found = StateTexts(DOCUMENT), [entry.digest for entry in DOCUMENT.tensors]
+    for step, sequence in ((-1, 0), (10_000_001, 0), (0, -1), (0, 1 << 53)):
+        with pytest.raises(BadArtifact, match="state document"):
+            texts.root(step, sequence, found)

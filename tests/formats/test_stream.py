@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from auditkit.errors import BadArtifact
-from auditkit.formats import canonical
+from auditkit.formats import canonical, zstd
 from auditkit.formats.digest import BATCH_ROOT, content_digest, root
 from auditkit.formats.stream import (
     FrameRow,
@@ -16,11 +18,13 @@ from auditkit.formats.stream import (
     batch_digest,
     check_tokens,
     decode_frame,
+    decode_ids,
     dtype_for,
     encode_frame,
     frame_row,
     to_tokens,
 )
+from auditkit.formats.tensors import DTYPES
 from tests.formats.samples import BATCHES, real_frames
 from tests.same_bits import assert_same_bits
 
@@ -144,3 +148,26 @@ def test_an_index_made_in_code_is_checked_as_well() -> None:
         StreamIndex((FrameRow(0, 4, 4, digest), FrameRow(5, 4, 4, digest)))
     with pytest.raises(BadArtifact, match="out of range"):
         StreamIndex((FrameRow(0, 1 << 32, 4, digest),)).encode()
+
+
+@given(st.integers(1, 5), st.integers(1, 9), st.sampled_from(["U16", "U32"]))
+def test_the_batch_digest_is_that_of_the_canonical_document(sequences: int, width: int, dtype: str) -> None:
+    tokens = np.arange(sequences * width, dtype=DTYPES[dtype]).reshape(sequences, width)
+    value = {"digest": content_digest(tokens), "dtype": dtype, "shape": [sequences, width]}
+    assert batch_digest(tokens) == root(BATCH_ROOT, canonical.dumps(value))
+
+
+def test_ids_are_those_of_the_manifest_or_refused() -> None:
+    ids = np.arange(40, dtype=np.uint16)
+    packed = zstd.compress(ids)
+    facts: dict[str, Any] = {"count": 40, "dtype": "U16", "vocab_size": 40, "digest": content_digest(ids)}
+    assert np.array_equal(decode_ids(packed, **facts), ids)
+    for change, message in (
+        ({"count": 41}, "80 bytes when decompressed, 82 are expected"),
+        ({"count": 39}, "claims 80 bytes, at most 78"),
+        ({"dtype": "U32"}, "80 bytes when decompressed, 160 are expected"),
+        ({"vocab_size": 39}, "id 39 at 39 is outside a vocabulary of 39"),
+        ({"digest": content_digest(b"")}, "the ids have digest"),
+    ):
+        with pytest.raises(BadArtifact, match=message):
+            decode_ids(packed, **{**facts, **change})

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from auditkit.errors import BadArtifact
 from auditkit.formats import canonical
@@ -14,6 +16,7 @@ from auditkit.formats.digest import GRADIENT_ROOT, content_digest, root
 from auditkit.formats.state import StateDocument
 from auditkit.formats.tensors import (
     DTYPES,
+    GradientTexts,
     TensorEntry,
     check_shape,
     dtype_name,
@@ -23,6 +26,7 @@ from auditkit.formats.tensors import (
     tensor_digest,
 )
 from tests.formats.samples import DOCUMENT, array
+from tests.formats.strategies import digests, names, shapes
 
 VALUES = array(1, 6, 4)
 DIGEST = content_digest(VALUES.astype("<f4").tobytes())
@@ -118,3 +122,30 @@ def test_an_entry_made_in_code_is_checked_as_well(key: str, value: object) -> No
     fields = {"name": "a", "role": "param", "dtype": "F32", "shape": (1,), "digest": DIGEST, key: value}
     with pytest.raises(BadArtifact, match=f'tensor "a": {key}'):
         TensorEntry(**fields)  # type: ignore[arg-type]
+
+
+LAYOUT = st.lists(st.tuples(names, st.sampled_from(["<f4", "<i8", ">f4"]), shapes), min_size=1, max_size=5,
+                  unique_by=lambda entry: entry[0])  # fmt: skip
+
+
+@given(LAYOUT, st.data())
+def test_gradient_roots_from_texts_are_those_of_the_entries(
+    layout: list[tuple[str, str, tuple[int, ...]]], data: st.DataObject
+) -> None:
+    texts = GradientTexts((name, np.dtype(dtype), shape) for name, dtype, shape in layout)
+    for _ in range(2):
+        found = [data.draw(digests) for _ in layout]
+        entries = [
+            TensorEntry(name, "grad", dtype_name(np.dtype(dtype)), shape, digest)
+            for (name, dtype, shape), digest in zip(layout, found, strict=True)
+        ]
+        assert texts.root(found) == gradient_root(entries)
+
+
+def test_texts_are_refused_like_entries() -> None:
+    with pytest.raises(BadArtifact, match="gradient: no tensors"):
+        GradientTexts([])
+    with pytest.raises(BadArtifact, match="listed twice"):
+        GradientTexts([("a", np.dtype("<f4"), (1,)), ("a", np.dtype("<i8"), (1,))])
+    with pytest.raises(BadArtifact, match="not a tensor name"):
+        GradientTexts([('"', np.dtype("<f4"), (1,))])

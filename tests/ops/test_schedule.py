@@ -9,7 +9,7 @@ import pytest
 
 from auditkit.errors import BadArtifact, UsageError
 from auditkit.formats.recipe import ScheduleConfig
-from auditkit.numerics.schedule import learning_rate
+from auditkit.numerics.schedule import learning_rate, learning_rates
 from tests.ops.elementary_checks import f32, load
 from tests.same_bits import assert_same_bits
 
@@ -89,3 +89,23 @@ def test_refusals() -> None:
         learning_rate(COSINE, -1)
     with pytest.raises(BadArtifact, match="beyond binary32"):
         learning_rate(ScheduleConfig("wsd", 1e39, 0.0, 0, 0, 9), 3)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [COSINE, WSD, ScheduleConfig("cosine", 0.5, 0.0, 0, 0, 2), ScheduleConfig("wsd", 0.5, 0.25, 0, 0, 3),
+     ScheduleConfig("cosine", 1.0, 0.0, 4, 0, 4), ScheduleConfig("wsd", 1.5e-3, 1.5e-5, 500, 10_000, 50_000)],
+)  # fmt: skip
+def test_many_rates_at_once_are_those_of_each_step(schedule: ScheduleConfig) -> None:
+    stop = schedule.total_steps + 3
+    every = max(1, stop // 400)
+    found = learning_rates(schedule, 0, stop)
+    assert found.dtype == np.float32
+    assert [float(rate) for rate in found[::every]] == rates(schedule, range(0, stop, every))
+    assert_same_bits(learning_rates(schedule, 2, stop), found[2:])
+    assert learning_rates(schedule, 3, 3).shape == (0,)
+
+
+def test_the_first_rate_beyond_binary32_is_named() -> None:
+    with pytest.raises(BadArtifact, match="at step 5 is beyond binary32"):
+        learning_rates(ScheduleConfig("wsd", 3.4e38 * 1.2, 0.0, 6, 0, 9), 0, 9)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from auditkit.errors import BadArtifact
+from auditkit.formats.leaves import MicroBatchLeaf
+from auditkit.formats.record import RecordRow
 from trainer.log import Lengths, RunLog, read_rows
 
+ROW = RecordRow(*("a" * 64, "b" * 64, "c" * 64, "d" * 64), 1, 2, 3)
+LEAF = MicroBatchLeaf(5, "e" * 64)
 NAMES = ["records.bin", "leaves.bin", "stream.idx", "stream.bin", "metrics.jsonl"]
 
 
@@ -49,3 +54,24 @@ def test_lengths_at_an_earlier_step_need_no_later_one(finished: Path) -> None:
     assert Lengths.at(finished, 5, 2).files == lengths
     with pytest.raises(BadArtifact, match="5 whole records, 6 are needed"):
         read_rows(finished, 6)
+
+
+def test_others_can_read_along_once_a_second(tmp_path: Path) -> None:
+    """Appending costs no system call but once a second; closing hands over the rest."""
+    now = [0.0]
+    with RunLog.create(tmp_path, clock=lambda: now[0]) as log:
+        for step, moment in enumerate((0.1, 0.9, 1.0, 1.5)):
+            now[0] = moment
+            log.append(ROW, (LEAF,), np.full((1, 2), step, np.uint16), {"step": step})
+            found = (tmp_path / "metrics.jsonl").read_bytes().count(b"\n")
+            assert found == (0 if moment < 1.0 else 3)
+    assert (tmp_path / "metrics.jsonl").read_bytes().count(b"\n") == 4
+    assert len(read_rows(tmp_path, 4)) == 4
+
+
+def test_a_state_waits_for_all_that_was_appended(tmp_path: Path) -> None:
+    with RunLog.create(tmp_path, clock=lambda: 0.0) as log:
+        log.append(ROW, (LEAF,), np.zeros((1, 2), np.uint16), {"step": 0})
+        log.sync()
+        assert len(read_rows(tmp_path, 1)) == 1
+        assert Lengths.at(tmp_path, 1, 1).files["leaves.bin"] == 16 + 40

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from rich.progress import Progress
 
 from trainer.progress import progress
 
@@ -32,3 +33,21 @@ def test_on_a_terminal_there_is_a_bar(capsys: pytest.CaptureFixture[str], monkey
     assert captured.out == ""
     assert "2/2" in captured.err
     assert "part 2" in captured.err
+
+
+def test_a_bar_is_not_drawn_more_often_than_anyone_can_see(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    drawn: list[int] = []
+    before = Progress.update
+    monkeypatch.setattr(
+        Progress, "update", lambda bar, task, **more: (drawn.append(more["completed"]), before(bar, task, **more))
+    )
+    moments = iter([0.0, 0.05, 0.11, 0.12, 0.13])
+    with progress("working", 5, clock=lambda: next(moments)) as report:
+        for done in range(1, 6):
+            report(done, "")
+    assert drawn == [1, 3, 5]
+    assert "5/5" in capsys.readouterr().err

@@ -161,7 +161,7 @@ class Torn:
             {kill}
         return self.file.write(data)
 before = log.RunLog.__init__
-def wrap(self, folder, files, offset):
-    before(self, folder, {{name: Torn(file) for name, file in files.items()}}, offset)
+def wrap(self, folder, files, offset, **more):
+    before(self, folder, {{name: Torn(file) for name, file in files.items()}}, offset, **more)
 log.RunLog.__init__ = wrap
 """
