@@ -37,7 +37,8 @@ def fetch(
     lines = [f"run  {printable(done.run)}, {done.selection}"]
     for need, place in zip(done.needs.files, done.places, strict=True):
         lines.append(f"{size(need.size):>10}  {printable(need.path)}  {printable(str(place))}")
-    frames = sum(need.length for need in done.needs.ranges)
-    lines.append(f"{size(frames):>10}  tokens and micro-batch leaves of the steps that are replayed")
+    if done.needs.ranges:
+        frames = sum(need.length for need in done.needs.ranges)
+        lines.append(f"{size(frames):>10}  tokens and micro-batch leaves of the steps that are replayed")
     lines.append(f"all {size(done.needs.total)} are here and checked; {size(done.fetched)} were fetched now")
     return Outcome(Verdict.MATCH, "\n".join(lines))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from blake3 import blake3
 
-from auditkit.formats import corpus, digest, leaves, recipe, record, run, state, stream, tensors
+from auditkit.formats import compact, corpus, digest, leaves, recipe, record, run, state, stream, tensors
 from auditkit.formats.limits import LIMITS
 from tests.formats import samples
 
@@ -30,7 +30,7 @@ def test_the_limits_are_those_of_the_code() -> None:
 CONSTANTS = [
     digest.STATE_ROOT, digest.GRADIENT_ROOT, digest.BATCH_ROOT, digest.RUN_ID, digest.RECIPE_ROOT,
     recipe.FORMAT, record.FORMAT, run.FORMAT, corpus.FORMAT, state.DOCUMENT_FORMAT, state.INDEX_FORMAT,
-    tensors.GRADIENT_FORMAT, *(magic.decode().strip() + "\\n" for magic in (record.MAGIC, leaves.MAGIC, stream.MAGIC)),
+    tensors.GRADIENT_FORMAT, *(magic.decode().strip() + "\\n" for magic in (record.MAGIC, compact.MAGIC, leaves.MAGIC, stream.MAGIC)),
 ]  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def keys(value: Any) -> Iterator[str]:
             yield from keys(item)
 
 
-DOCUMENTS = [samples.RUN, samples.DOCUMENT, samples.INDEX, samples.CORPUS, samples.CHAIN[0]]
+DOCUMENTS = [samples.RUN, samples.WINDOWS_RUN, samples.DOCUMENT, samples.INDEX, samples.CORPUS, samples.CHAIN[0]]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: type(document).__name__)
