@@ -1,12 +1,14 @@
 """Replay of a step against a torch float32 eager training step of the same model, batch and CPU, at two sizes.
 
 Each side runs in processes of its own, since the thread pools of torch and of NumPy's BLAS disturb each other in one.
-The sides take turns and the least time counts, so that whatever else runs on the machine slows both alike.
+The sides take turns, each process reports its median, and the median of these counts: whatever else runs on the machine
+slows both alike. Processor time is reported as well, with one thread, where neither side waits for the other thread.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -24,8 +26,10 @@ from trainer.recipe_toml import load
 
 FACTOR = 3.0
 THREADS = 2
-SECONDS = 8.0  # of each process, after a warm-up
-TURNS = 2
+SECONDS = 4.0  # of each process, after a warm-up
+TURNS = 5
+
+Times = tuple[float, float]  # of a step: wall clock with THREADS threads, processor time with one; seconds
 
 
 def recipes() -> dict[str, Recipe]:
@@ -52,41 +56,50 @@ def rows() -> list[Row]:
 
 def compare(label: str, recipe: Recipe) -> list[Row]:
     """Both sides of one size."""
-    times: dict[str, float] = {}
+    found: dict[str, list[Times]] = {side: [] for side in SIDES}
     for _ in range(TURNS):
         for side in SIDES:
-            times[side] = min(times.get(side, float("inf")), in_process(side, label))
-    ours, theirs = times["auditkit"], times["torch"]
+            found[side].append(in_process(side, label))
+    (ours, our_work), (theirs, their_work) = (medians(found[side]) for side in SIDES)
     tokens = f"{recipe.batch.sequences} x {recipe.model.context_length} tokens"
     size = f"{parameter_count(recipe.model) / 1e6:.2f} M parameters, {tokens}, {THREADS} threads"
-    ratio = ours / theirs
+    factor, work = ours / theirs, our_work / their_work
+    note = f"{factor:.2f}x torch; with one thread {our_work:.3g} s of processor time, {work:.2f}x torch"
     return [
-        Row(f"torch training step, {label}", theirs, "s", size),
-        Row(f"replay of a step, {label}", ours, "s", f"{ratio:.2f}x torch", f"at most {FACTOR:g}x", ratio <= FACTOR),
+        Row(f"torch training step, {label}", theirs, "s", f"{size}; with one thread {their_work:.3g} s"),
+        Row(f"replay of a step, {label}", ours, "s", note, f"at most {FACTOR:g}x", factor <= FACTOR),
     ]
 
 
-def in_process(side: str, label: str) -> float:
-    """The least seconds of one side's step, measured in a new process."""
-    run = python("-m", "bench.replay", side, label)
-    if run.code != 0:
-        raise RuntimeError(f"{side}, {label}: {run.stderr[-500:]}")
-    return float(run.stdout)
+def medians(times: list[Times]) -> Times:
+    """The median of each."""
+    return statistics.median(wall for wall, _ in times), statistics.median(work for _, work in times)
 
 
-def auditkit_step(recipe: Recipe, tokens: np.ndarray) -> Callable[[], object]:
+def in_process(side: str, label: str) -> Times:
+    """One side's step, measured in two new processes."""
+    found = []
+    for threads in (THREADS, 1):
+        run = python("-m", "bench.replay", side, label, str(threads))
+        if run.code != 0:
+            raise RuntimeError(f"{side}, {label}: {run.stderr[-500:]}")
+        found.append([float(word) for word in run.stdout.split()])
+    return found[0][0], found[1][1]
+
+
+def auditkit_step(recipe: Recipe, tokens: np.ndarray, threads: int) -> Callable[[], object]:
     """The verifier's step from state 0, digests included."""
     state = initial_state(recipe)
-    return lambda: step(state, tokens, recipe, reference, threads=THREADS)
+    return lambda: step(state, tokens, recipe, reference, threads=threads)
 
 
-def torch_step(recipe: Recipe, tokens: np.ndarray) -> Callable[[], object]:
+def torch_step(recipe: Recipe, tokens: np.ndarray, threads: int) -> Callable[[], object]:
     """The torch training step from the same weights."""
     import torch
 
     from bench import torch_model
 
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(threads)
     params = torch_model.parameters(initial_state(recipe).params)
     adamw = torch_model.optimizer(params, recipe)
     windows = torch.from_numpy(tokens)
@@ -96,25 +109,25 @@ def torch_step(recipe: Recipe, tokens: np.ndarray) -> Callable[[], object]:
 SIDES = {"auditkit": auditkit_step, "torch": torch_step}
 
 
-def least_seconds(call: Callable[[], object]) -> float:
-    """The least time of a call, after one that is not counted."""
+def step_times(call: Callable[[], object]) -> Times:
+    """Median seconds of a call, wall clock and processor time, after one that is not counted."""
     call()
-    best, start, rounds = float("inf"), time.perf_counter(), 0
-    while rounds < 3 or (time.perf_counter() - start < SECONDS and rounds < 100):
-        begun = time.perf_counter()
+    walls, works, start = [], [], time.perf_counter()
+    while len(walls) < 3 or (time.perf_counter() - start < SECONDS and len(walls) < 100):
+        wall, work = time.perf_counter(), time.process_time()
         call()
-        best = min(best, time.perf_counter() - begun)
-        rounds += 1
-    return best
+        walls.append(time.perf_counter() - wall)
+        works.append(time.process_time() - work)
+    return statistics.median(walls), statistics.median(works)
 
 
-def measure(side: str, label: str) -> float:
+def measure(side: str, label: str, threads: int) -> Times:
     """One side at one size, on fixed random tokens."""
     recipe = recipes()[label]
     shape = (recipe.batch.sequences, recipe.model.context_length + 1)
     tokens = np.random.default_rng(0).integers(0, recipe.model.vocab_size, shape)
-    return least_seconds(SIDES[side](recipe, tokens))
+    return step_times(SIDES[side](recipe, tokens, threads))
 
 
 if __name__ == "__main__":
-    print(measure(*sys.argv[1:]))
+    print(*measure(sys.argv[1], sys.argv[2], int(sys.argv[3])))
