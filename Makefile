@@ -1,8 +1,8 @@
 # `make` lists the targets. Needs make and Python 3.11 or newer (PYTHON=... chooses one); everything else goes into .venv.
 # Works with GNU make 3.81 (macOS). All paths are relative, so the folder's own name may contain spaces.
 
-RUN ?= sotu-tiny
-STEP ?= 500
+RUN ?= open-nano
+STEP ?= 48213
 ARGS ?=
 BIN := .venv/bin
 GPU_PYTHON ?= $(BIN)/python
@@ -14,7 +14,7 @@ export PYTHON TORCH
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-verify: ## verify a step of the bundled run on the CPU (STEP=500 RUN=sotu-tiny)
+verify: ## verify a step of the bundled run on the CPU (STEP=48213 RUN=open-nano)
 	@sh tools/venv.sh verify
 	$(BIN)/auditkit verify --run "$(RUN)" --step $(STEP)
 

@@ -47,7 +47,7 @@ def test_output_is_what_the_program_prints(arguments: str, block: str) -> None:
 
 
 def test_an_output_was_found() -> None:
-    assert [arguments for arguments, _ in OUTPUT] == ["verify --step 500"]
+    assert [arguments for arguments, _ in OUTPUT] == ["verify --step 48213"]
 
 
 def test_the_python_example_runs() -> None:
