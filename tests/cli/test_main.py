@@ -139,11 +139,11 @@ def test_signals(tmp_path: Path, honest: Path, number: signal.Signals, code: int
     cache = tmp_path / "cache"
     program = (
         "import sys, time\n"
-        "from auditkit.replay import run\n"
+        "from auditkit.replay import steps\n"
         "def wait(*a, **k):\n"
         "    print('ready', file=sys.stderr, flush=True)\n"
         "    time.sleep(60)\n"
-        "run.RecordFile.parse = wait\n"
+        "steps.CompactRecords.parse = steps.RecordFile.parse = wait\n"
         "from auditkit.cli.main import main\n"
         f"main(['verify', '--run', {str(honest)!r}, '--step', '0', '--json'])\n"
     )
@@ -185,7 +185,7 @@ def test_internal_errors_are_70_with_one_line(main: Cli, honest: Path, monkeypat
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("auditkit.replay.run.RecordFile.parse", broken)
+    monkeypatch.setattr("auditkit.replay.steps.RecordFile.parse", broken)
     done = main("verify", "--run", honest, "--step", 0)
     assert done.code == 70
     assert done.stderr == (
