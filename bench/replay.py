@@ -2,7 +2,8 @@
 
 Each side runs in processes of its own, since the thread pools of torch and of NumPy's BLAS disturb each other in one.
 The sides take turns, each process reports its median, and the median of these counts: whatever else runs on the machine
-slows both alike. Processor time is reported as well, with one thread, where neither side waits for the other thread.
+slows both alike. Two threads of torch spin while they wait for each other, on a busy machine for most of the time, so
+the processor time of one thread is compared as well, and the worse of both factors must pass.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from trainer.recipe_toml import load
 FACTOR = 3.0
 THREADS = 2
 SECONDS = 4.0  # of each process, after a warm-up
-TURNS = 5
+TURNS = 3
 
 Times = tuple[float, float]  # of a step: wall clock with THREADS threads, processor time with one; seconds
 
@@ -67,7 +68,7 @@ def compare(label: str, recipe: Recipe) -> list[Row]:
     note = f"{factor:.2f}x torch; with one thread {our_work:.3g} s of processor time, {work:.2f}x torch"
     return [
         Row(f"torch training step, {label}", theirs, "s", f"{size}; with one thread {their_work:.3g} s"),
-        Row(f"replay of a step, {label}", ours, "s", note, f"at most {FACTOR:g}x", factor <= FACTOR),
+        Row(f"replay of a step, {label}", ours, "s", note, f"both at most {FACTOR:g}x", max(factor, work) <= FACTOR),
     ]
 
 

@@ -29,9 +29,11 @@ def machine() -> dict[str, str]:
     from threadpoolctl import threadpool_info
 
     blas = [f"{lib['internal_api']} {lib['version']} ({lib.get('architecture', '')})" for lib in threadpool_info()]
+    load = f"{os.getloadavg()[1]:.1f}" if hasattr(os, "getloadavg") else "unknown"  # Windows has none
     return {
         "processor": _processor(),
         "cores": str(os.cpu_count()),
+        "load of the last 5 minutes": load,
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "numpy": np.__version__,
