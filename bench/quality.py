@@ -36,6 +36,7 @@ from auditkit.numerics.shuffle import window_order
 from auditkit.replay.backend import choose
 from bench import torch_model
 
+DEVICE = "cuda"
 HELD_OUT = 128  # windows, the last of the corpus
 SEQUENCES = 32
 CONTEXT = 256
@@ -79,12 +80,12 @@ def window(ids: IntArray, number: int) -> IntArray:
 def held_out(ids: IntArray) -> torch.Tensor:
     """The last windows of the corpus (HELD_OUT, T + 1)."""
     first = (len(ids) - 1) // CONTEXT - HELD_OUT
-    return torch.tensor(np.stack([window(ids, first + i) for i in range(HELD_OUT)]), device="cuda")
+    return torch.tensor(np.stack([window(ids, first + i) for i in range(HELD_OUT)]), device=DEVICE)
 
 
 def train_auditkit(recipe: Recipe, batches: Batches) -> Params:
     """Parameters after all steps, by the CUDA back end."""
-    backend = choose("cuda")
+    backend = choose(DEVICE)
     state = backend.place(initial_state(recipe))
     for step in range(recipe.schedule.total_steps):
         state, _ = backend.step(state, batches(step), recipe)
@@ -93,11 +94,11 @@ def train_auditkit(recipe: Recipe, batches: Batches) -> Params:
 
 def train_torch(recipe: Recipe, batches: Batches, *, bfloat16: bool) -> Params:
     """Parameters after all steps, by torch: float32 throughout, or bfloat16 autocast over float32 weights."""
-    params = {name: torch.tensor(array, device="cuda").requires_grad_() for name, array in init_params(recipe).items()}
+    params = {name: torch.tensor(array, device=DEVICE).requires_grad_() for name, array in init_params(recipe).items()}
     adamw = torch_model.optimizer(params, recipe)
     for step in range(recipe.schedule.total_steps):
-        tokens = torch.tensor(batches(step), device="cuda")
-        with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16):
+        tokens = torch.tensor(batches(step), device=DEVICE)
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=bfloat16):
             torch_model.train_step(params, adamw, tokens, recipe, float(learning_rate(recipe.schedule, step)))
     return {name: p.detach().cpu().numpy() for name, p in params.items()}
 
@@ -105,7 +106,7 @@ def train_torch(recipe: Recipe, batches: Batches, *, bfloat16: bool) -> Params:
 def validation_loss(params: Params, recipe: Recipe, windows: torch.Tensor) -> float:
     """Mean cross-entropy of the held-out windows, torch float32, without the z-loss."""
     plain = dataclasses.replace(recipe, loss=LossConfig(0.0))
-    placed = {name: torch.tensor(array, device="cuda") for name, array in params.items()}
+    placed = {name: torch.tensor(array, device=DEVICE) for name, array in params.items()}
     with torch.no_grad():
         return float(np.mean([float(torch_model.loss(placed, part, plain)) for part in windows.split(16)]))
 
@@ -121,7 +122,9 @@ def main() -> None:
     ids = np.fromfile(arguments.work / "ids.bin", np.uint16)
     windows, found = held_out(ids), {side: [] for side in ("torch bfloat16", "torch float32", "auditkit fx14/fx21")}
     vocab = max(32_768, int(ids.max()) + 1)
-    print(f"{parameter_count(recipe_of(vocab, 1, 0).model) / 1e6:.1f} M parameters, {len(ids)} ids, vocabulary {vocab}")
+    print(
+        f"{parameter_count(recipe_of(vocab, arguments.steps, 0).model) / 1e6:.1f} M parameters, {len(ids)} ids, vocabulary {vocab}"
+    )
     for seed in range(arguments.seeds):
         recipe, batches = recipe_of(vocab, arguments.steps, seed), batches_of(ids, seed)
         for side, losses in found.items():
