@@ -30,7 +30,8 @@ def test_the_limits_are_those_of_the_code() -> None:
 CONSTANTS = [
     digest.STATE_ROOT, digest.GRADIENT_ROOT, digest.BATCH_ROOT, digest.RUN_ID, digest.RECIPE_ROOT,
     recipe.FORMAT, record.FORMAT, run.FORMAT, corpus.FORMAT, state.DOCUMENT_FORMAT, state.INDEX_FORMAT,
-    tensors.GRADIENT_FORMAT, *(magic.decode().strip() + "\\n" for magic in (record.MAGIC, compact.MAGIC, leaves.MAGIC, stream.MAGIC)),
+    tensors.GRADIENT_FORMAT,
+    *(magic.decode().strip() + "\\n" for magic in (record.MAGIC, compact.MAGIC, leaves.MAGIC, stream.MAGIC)),
 ]  # fmt: skip
 
 
