@@ -122,9 +122,8 @@ def main() -> None:
     ids = np.fromfile(arguments.work / "ids.bin", np.uint16)
     windows, found = held_out(ids), {side: [] for side in ("torch bfloat16", "torch float32", "auditkit fx14/fx21")}
     vocab = max(32_768, int(ids.max()) + 1)
-    print(
-        f"{parameter_count(recipe_of(vocab, arguments.steps, 0).model) / 1e6:.1f} M parameters, {len(ids)} ids, vocabulary {vocab}"
-    )
+    size = parameter_count(recipe_of(vocab, arguments.steps, 0).model)
+    print(f"{size / 1e6:.1f} M parameters, {len(ids)} ids, vocabulary {vocab}")
     for seed in range(arguments.seeds):
         recipe, batches = recipe_of(vocab, arguments.steps, seed), batches_of(ids, seed)
         for side, losses in found.items():
