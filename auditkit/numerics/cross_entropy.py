@@ -8,7 +8,7 @@ import numpy as np
 
 from auditkit.numerics.arrays import F32, I64, IntArray, ieee, row_blocks
 from auditkit.numerics.attention import softmax_sum
-from auditkit.numerics.exact_sum import LOSS_UNIT, add_sums, sum_rows, to_fixed
+from auditkit.numerics.exact_sum import LOSS_UNIT, BlockSums, to_fixed
 from auditkit.numerics.exp import exp
 from auditkit.numerics.log import log
 
@@ -25,11 +25,11 @@ def cross_entropy(logits: F32, targets: IntArray, z_loss: np.float32, total_targ
     NonFinite.
     """
     scale = np.float32(1.0 / float(total_targets))
-    loss_sum = np.zeros((), np.int64)
+    loss_sum = BlockSums(())
     for at in row_blocks(*logits.shape):
         loss = _rows(logits[at], targets[at], z_loss, scale)
-        loss_sum = add_sums(loss_sum, sum_rows(to_fixed(loss, LOSS_UNIT)))
-    return loss_sum, logits
+        loss_sum.add(to_fixed(loss, LOSS_UNIT))
+    return loss_sum.total(), logits
 
 
 def _rows(x: F32, targets: IntArray, z_loss: np.float32, scale: np.float32) -> F32:

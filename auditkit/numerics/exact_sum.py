@@ -55,6 +55,33 @@ def _tame(terms: I64) -> bool:
     return terms.size == 0 or _size(terms) * terms.shape[0] < _LIMIT
 
 
+class BlockSums:
+    """Sums over the first axis of rows that come in blocks; only the true total must lie in the range.
+
+    Kept in two halves, total = high * 2^32 + low, so that nothing can wrap on the way.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._high = np.zeros(shape, np.int64)
+        self._low = np.zeros(shape, np.int64)
+
+    def add(self, terms: I64) -> None:
+        """Add the rows of (N, *shape) int64, |terms| < 2^62."""
+        rows = np.add.reduce(terms, axis=0, dtype=np.int64)[None] if _tame(terms) else terms
+        self._high += np.add.reduce(rows >> 32, axis=0, dtype=np.int64)
+        self._low += np.add.reduce(rows & 0xFFFFFFFF, axis=0, dtype=np.int64)
+
+    def total(self) -> I64:
+        """The sums, int64 of the shape. Raises NonFinite for a true sum outside [-2^62, 2^62)."""
+        _check_range(np.asarray(self._high + (self._low >> 32)), 1 << 30)
+        total: I64 = np.asarray((self._high << 32) + self._low)
+        return total
+
+    def integer(self) -> int:
+        """The sum of a shape of (), whatever its size."""
+        return (int(self._high) << 32) + int(self._low)
+
+
 def add_sums(total: I64, terms: I64) -> I64:
     """total + terms elementwise, both within [-2^62, 2^62). Raises NonFinite for a sum outside that range."""
     summed = total + terms

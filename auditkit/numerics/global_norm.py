@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from auditkit.numerics.arrays import F32, ieee
-from auditkit.numerics.exact_sum import sum_rows
+from auditkit.numerics.exact_sum import BlockSums
 from auditkit.numerics.nonfinite import NonFinite
 
 HIGH_UNIT = 30
@@ -24,7 +24,7 @@ def squares(grad: F32) -> int:
     NonFinite.
     """
     flat = grad.reshape(-1)
-    total = 0
+    highs, lows = BlockSums(()), BlockSums(())
     for start in range(0, flat.size, _BLOCK):
         g = flat[start : start + _BLOCK]
         x = (g * g).astype(np.float64)
@@ -35,8 +35,9 @@ def squares(grad: F32) -> int:
         x -= high
         x *= float(1 << (LOW_UNIT - HIGH_UNIT))
         low = np.rint(x, out=x).astype(np.int64)
-        total += (int(sum_rows(high.astype(np.int64))) << (LOW_UNIT - HIGH_UNIT)) + int(sum_rows(low))
-    return total
+        highs.add(high.astype(np.int64))
+        lows.add(low)
+    return (highs.integer() << (LOW_UNIT - HIGH_UNIT)) + lows.integer()
 
 
 def norm_from_squares(totals: Iterable[int]) -> np.float32:

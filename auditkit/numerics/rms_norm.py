@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from auditkit.numerics.arrays import F32, I64, ieee, row_blocks
-from auditkit.numerics.exact_sum import GRADIENT_UNIT, add_sums, sum_rows, to_fixed
+from auditkit.numerics.exact_sum import GRADIENT_UNIT, BlockSums, to_fixed
 from auditkit.numerics.row_sum import row_sum
 
 
@@ -46,12 +46,12 @@ def rms_norm_backward(dy: F32, weight: F32, cache: RmsNormCache) -> tuple[F32, I
     """
     rows, width = dy.shape
     dx = np.empty_like(dy)
-    dweight = np.zeros(width, np.int64)
+    dweight = BlockSums((width,))
     for at in row_blocks(rows, width):
         xhat = cache.xhat[at]
-        dweight = add_sums(dweight, sum_rows(to_fixed(dy[at] * xhat, GRADIENT_UNIT)))
+        dweight.add(to_fixed(dy[at] * xhat, GRADIENT_UNIT))
         g = dy[at] * weight
         mean = row_sum(g * xhat) / np.float32(width)
         g -= xhat * mean[:, None]
         np.multiply(g, cache.rstd[at, None], out=dx[at])
-    return dx, dweight
+    return dx, dweight.total()

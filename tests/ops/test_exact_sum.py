@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from auditkit.numerics.exact_sum import GRADIENT_UNIT, add_sums, from_fixed, sum_rows, sum_segments, to_fixed
+from auditkit.numerics.exact_sum import GRADIENT_UNIT, BlockSums, add_sums, from_fixed, sum_rows, sum_segments, to_fixed
 from auditkit.numerics.nonfinite import NonFinite
 from tests.ops.cases import F32, NOT_FINITE, SMALLEST, awkward_rows, floats, frozen, strided, with_value
 from tests.ops.oracle import sums
@@ -139,3 +139,26 @@ def test_a_long_sum_is_closer_to_the_truth_than_binary32() -> None:
     exact = float(np.add.reduce(x.astype(np.float64)))
     got = float(from_fixed(sum_rows(to_fixed(x, 56)), 56))
     assert abs(got - exact) <= abs(exact) * 2.0**-24
+
+
+def test_sums_in_blocks_are_the_sums_of_all_rows() -> None:
+    rng = np.random.default_rng(3)
+    terms = rng.integers(-(1 << 61), 1 << 61, (40, 3))
+    terms[20:] = -terms[:20]
+    terms[0, 0] += 5
+    sums = BlockSums((3,))
+    for start in range(0, 40, 7):
+        sums.add(terms[start : start + 7])
+    assert sums.total().tolist() == [5, 0, 0]
+
+
+def test_sums_in_blocks_may_pass_through_large_values_but_not_end_there() -> None:
+    block = np.full(8, HALF, np.int64)
+    there, back = BlockSums(()), BlockSums(())
+    for held in (there, back):
+        held.add(block)  # 2^64: wraps to 0
+        held.add(np.array([1], np.int64))
+    back.add(-block)
+    assert (int(back.total()), back.integer(), there.integer()) == (1, 1, (1 << 64) + 1)
+    with pytest.raises(NonFinite, match="leaves 62 bits"):
+        there.total()
