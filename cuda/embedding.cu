@@ -14,8 +14,9 @@
 #include "quad.cuh"
 
 #define GRADIENT_UNIT 72057594037927936.0f  // 2^56
-#define CHUNK 128                           // positions of a block, backward
-#define SMALL_TERM 36028797018963968.0f     // 2^62 / CHUNK
+#define BLOCK 128                           // most threads of a block, backward
+#define CHUNK 64                            // positions of a block: enough blocks to fill a card, few atomics for one token
+#define SMALL_TERM 72057594037927936.0f     // 2^62 / CHUNK
 #define COLUMNS 4                           // of a thread, backward
 #define AHEAD 4                             // positions that it reads before it adds the first
 
@@ -74,7 +75,7 @@ __device__ __forceinline__ void flush(i64* grad, u32 token, i64 (&total)[COLUMNS
 
 // A block takes chunk blockIdx.x / tiles and `lanes` * COLUMNS columns; blockDim.x / lanes groups of threads share the sorted
 // positions among them. `small` is 2^62 / n or less: what one atomic may add unchecked.
-GLOBAL void __launch_bounds__(CHUNK) embedding_backward(const float* dx, const u32* tokens, i64* grad, u32* status, i64 n,
+GLOBAL void __launch_bounds__(BLOCK) embedding_backward(const float* dx, const u32* tokens, i64* grad, u32* status, i64 n,
                                                         i64 vocab, i64 width, i64 tiles, i64 small, i32 lanes) {
     __shared__ Sorted s;
     i64 begin = blockIdx.x / tiles * CHUNK;
@@ -88,19 +89,19 @@ GLOBAL void __launch_bounds__(CHUNK) embedding_backward(const float* dx, const u
     for (int i = group * share; i < last; i += AHEAD) {
         float value[AHEAD][COLUMNS];
 #pragma unroll
-        for (int a = 0; a < AHEAD; a++)
+        for (int a = 0; a < AHEAD; a++) {
+            int at = i + a < last ? i + a : last - 1;
+            const float* from = dx + (begin + s.position[at]) * width + first;
 #pragma unroll
-            for (int c = 0; c < COLUMNS; c++) {
-                i64 column = first + (i64)c * lanes;
-                bool inside = i + a < last && column < width;
-                value[a][c] = inside ? dx[(begin + s.position[i + a]) * width + column] : 0.0f;
-            }
+            for (int c = 0; c < COLUMNS; c++) value[a][c] = first + (i64)c * lanes < width ? from[c * lanes] : 0.0f;
+        }
 #pragma unroll
         for (int a = 0; a < AHEAD; a++) {
             int at = i + a;
             if (at >= last) break;
 #pragma unroll
-            for (int c = 0; c < COLUMNS; c++) total[c] = add_term(total[c], value[a][c] * GRADIENT_UNIT, SMALL_TERM, status);
+            for (int c = 0; c < COLUMNS; c++) value[a][c] = value[a][c] * GRADIENT_UNIT;
+            add_terms(total, value[a], SMALL_TERM, status);
             if (at + 1 == last || s.token[at + 1] != s.token[at])
                 flush(grad, s.token[at], total, first, lanes, vocab, width, small, status);
         }

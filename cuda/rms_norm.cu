@@ -8,14 +8,12 @@
 //   padded        the smallest power of two that is not below width
 //   team          threads that share a row: 32, or the whole block
 //
-// A row stays in registers between its two passes: PARTS cells of four elements a thread. The kernels named _any read it again
-// and take every width. The row sum is that of row_sum.cuh, the weight's gradient a sum of integers, so the launch shape changes
-// no bit.
+// A row stays in registers between its two passes (row_cells.cuh). The kernels named _any read it again and take every width.
+// The row sum is that of row_sum.cuh, the weight's gradient a sum of integers, so the launch shape changes no bit.
 //
 // Test: pytest tests/kernels/test_rms_norm.py
 #include "exact_sum.cuh"
-#include "quad.cuh"
-#include "row_sum.cuh"
+#include "row_cells.cuh"
 
 #define GRADIENT_UNIT 72057594037927936.0f  // 2^56
 
@@ -24,46 +22,19 @@ __device__ __forceinline__ float rstd_of(float sum, i64 width, float eps) {
     return 1.0f / sqrtf(mean + eps);
 }
 
-// Parts folded inside the thread, then over the team; term(part, c) is a product of the row's element.
-template <int PARTS, class Term>
-__device__ __forceinline__ float sum_cells(Team& team, i64 width, i64 padded, Term term) {
-    float folded[4];
-#pragma unroll
-    for (int c = 0; c < 4; c++) {
-        float list[PARTS];
-#pragma unroll
-        for (int p = 0; p < PARTS; p++) {
-            i64 at = cell_of(team, p) * 4;
-            list[p] = at < width ? term(p, c) : row_padding(at, padded);
-        }
-        folded[c] = fold_list(list);
-    }
-    return fold_team(team, folded);
-}
-
-template <int PARTS>
-__device__ __forceinline__ void load_cells(Quad (&cells)[PARTS], const Team& team, const float* row, i64 width) {
-#pragma unroll
-    for (int p = 0; p < PARTS; p++) {
-        i64 at = cell_of(team, p) * 4;
-        cells[p] = at < width ? load_quad(row + at) : Quad{};
-    }
-}
-
-// width is a multiple of 4 and at most 4 * PARTS * team.
-template <int PARTS>
+template <int HELD>
 __device__ __forceinline__ void forward(const float* x, const float* weight, float* y, float* rstd, float eps, i64 rows,
                                         i64 width, i64 padded, i32 threads) {
     Team team = team_of(threads);
     for (i64 row = first_row(threads); row < rows; row += next_row(threads)) {
-        Quad cell[PARTS];
-        load_cells(cell, team, x + row * width, width);
-        float sum = sum_cells<PARTS>(team, width, padded, [&](int p, int c) { return cell[p].v[c] * cell[p].v[c]; });
+        Quad cell[HELD];
+        load_cells(cell, team, x + row * width, (i32)width);
+        float sum = sum_cells<HELD>(team, (i32)width, padded, [&](int p, int c) { return cell[p].v[c] * cell[p].v[c]; });
         float r = rstd_of(sum, width, eps);
         if (threadIdx.x % threads == 0) rstd[row] = r;
 #pragma unroll
-        for (int p = 0; p < PARTS; p++) {
-            i64 at = cell_of(team, p) * 4;
+        for (int p = 0; p < HELD; p++) {
+            i32 at = place_of(team, p);
             if (at >= width) continue;
             Quad w = load_quad(weight + at), out;
 #pragma unroll
@@ -73,14 +44,15 @@ __device__ __forceinline__ void forward(const float* x, const float* weight, flo
     }
 }
 
-#define FORWARD(parts)                                                                                                     \
+#define FORWARD(held)                                                                                                     \
     GLOBAL void __launch_bounds__(512)                                                                                     \
-        rms_norm_forward_##parts(const float* x, const float* weight, float* y, float* rstd, float eps, i64 rows, i64 width, \
+        rms_norm_forward_##held(const float* x, const float* weight, float* y, float* rstd, float eps, i64 rows, i64 width, \
                                  i64 padded, i32 team) {                                                                   \
-        forward<parts>(x, weight, y, rstd, eps, rows, width, padded, team);                                                \
+        forward<held>(x, weight, y, rstd, eps, rows, width, padded, team);                                                \
     }
 FORWARD(1)
 FORWARD(2)
+FORWARD(3)
 FORWARD(4)
 
 GLOBAL void __launch_bounds__(512) rms_norm_forward_any(const float* x, const float* weight, float* y, float* rstd, float eps,
@@ -94,57 +66,102 @@ GLOBAL void __launch_bounds__(512) rms_norm_forward_any(const float* x, const fl
     }
 }
 
-// width as in forward. `small` is 2^62 / rows or less, so a thread's sums over its rows need no check for small terms.
-template <int PARTS>
-__device__ __forceinline__ void backward(const float* dy, const float* weight, const float* x, const float* rstd, float* dx,
-                                         i64* dweight, u32* status, i64 rows, i64 width, i64 padded, float small, i32 threads) {
-    Team team = team_of(threads);
-    i64 total[PARTS][4] = {};
-    for (i64 row = first_row(threads); row < rows; row += next_row(threads)) {
-        Quad xhat[PARTS], g[PARTS];
-        load_cells(g, team, dy + row * width, width);
-        load_cells(xhat, team, x + row * width, width);
-        float r = rstd[row];
-#pragma unroll
-        for (int p = 0; p < PARTS; p++) {
-            i64 at = cell_of(team, p) * 4;
-            Quad w = at < width ? load_quad(weight + at) : Quad{};
-#pragma unroll
-            for (int c = 0; c < 4; c++) {
-                xhat[p].v[c] = xhat[p].v[c] * r;
-                total[p][c] = add_term(total[p][c], (g[p].v[c] * xhat[p].v[c]) * GRADIENT_UNIT, small, status);
-                g[p].v[c] = g[p].v[c] * w.v[c];
-            }
-        }
-        float mean = sum_cells<PARTS>(team, width, padded, [&](int p, int c) { return g[p].v[c] * xhat[p].v[c]; });
-        mean = mean / (float)width;
-#pragma unroll
-        for (int p = 0; p < PARTS; p++) {
-            i64 at = cell_of(team, p) * 4;
-            if (at >= width) continue;
-#pragma unroll
-            for (int c = 0; c < 4; c++) g[p].v[c] = (g[p].v[c] - xhat[p].v[c] * mean) * r;
-            store_quad(dx + row * width + at, g[p]);
-        }
-    }
-#pragma unroll
-    for (int p = 0; p < PARTS; p++)
-#pragma unroll
-        for (int c = 0; c < 4; c++) {
-            i64 at = cell_of(team, p) * 4 + c;
-            if (at < width) atomic_add_checked(dweight + at, total[p][c], status);
-        }
+// What backward reads of a row.
+template <int HELD>
+struct Row {
+    Quad dy[HELD], x[HELD];
+    float rstd;
+};
+
+template <int HELD>
+__device__ __forceinline__ void load_row(Row<HELD>& to, const Team& team, const float* dy, const float* x, const float* rstd,
+                                         i64 row, i32 width) {
+    load_cells(to.dy, team, dy + row * width, width);
+    load_cells(to.x, team, x + row * width, width);
+    to.rstd = rstd[row];
 }
 
-#define BACKWARD(parts)                                                                                                       \
-    GLOBAL void __launch_bounds__(512)                                                                                        \
-        rms_norm_backward_##parts(const float* dy, const float* weight, const float* x, const float* rstd, float* dx,         \
-                                  i64* dweight, u32* status, i64 rows, i64 width, i64 padded, float small, i32 team) {        \
-        backward<parts>(dy, weight, x, rstd, dx, dweight, status, rows, width, padded, small, team);                          \
+// dx of a row, which is used up.
+template <int HELD>
+__device__ __forceinline__ void differentiate(Row<HELD>& row, Team& team, const float* weight, float* dx, i64 (&total)[HELD][4],
+                                              u32* status, i32 width, i64 padded, float small) {
+#pragma unroll
+    for (int p = 0; p < HELD; p++) {
+        i32 at = place_of(team, p);
+        if (at >= width) continue;
+        Quad w = load_quad(weight + at);
+        float scaled[4];
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            row.x[p].v[c] = row.x[p].v[c] * row.rstd;
+            scaled[c] = (row.dy[p].v[c] * row.x[p].v[c]) * GRADIENT_UNIT;
+        }
+        add_terms(total[p], scaled, small, status);
+#pragma unroll
+        for (int c = 0; c < 4; c++) row.dy[p].v[c] = row.dy[p].v[c] * w.v[c];
     }
-BACKWARD(1)
-BACKWARD(2)
-BACKWARD(4)
+    float mean = sum_cells<HELD>(team, width, padded, [&](int p, int c) {
+        return row.dy[p < HELD ? p : 0].v[c] * row.x[p < HELD ? p : 0].v[c];
+    });
+    mean = mean / (float)width;
+#pragma unroll
+    for (int p = 0; p < HELD; p++) {
+        i32 at = place_of(team, p);
+        if (at >= width) continue;
+#pragma unroll
+        for (int c = 0; c < 4; c++) row.dy[p].v[c] = (row.dy[p].v[c] - row.x[p].v[c] * mean) * row.rstd;
+        store_quad(dx + at, row.dy[p]);
+    }
+}
+
+// All atomics are under way before the first old value is looked at.
+template <int HELD>
+__device__ __forceinline__ void add_totals(i64* dweight, const i64 (&total)[HELD][4], const Team& team, i32 width, u32* status) {
+    i64 old[HELD][4];
+#pragma unroll
+    for (int p = 0; p < HELD; p++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            i32 at = place_of(team, p) + c;
+            old[p][c] = at < width ? (i64)atomicAdd((u64*)dweight + at, (u64)total[p][c]) : 0;
+        }
+    u32 bad = 0;
+#pragma unroll
+    for (int p = 0; p < HELD; p++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) bad |= !sum_stays_in_range(old[p][c], total[p][c]);
+    if (bad) atomicOr(status, SUM_RANGE);
+}
+
+// `small` is 2^62 / rows or less, so a thread's sums over its rows need no check for small terms. AHEAD: the next row is under
+// way while this one is worked on, for one block fills a multiprocessor's registers and has nobody else to wait for.
+template <int HELD, bool AHEAD>
+__device__ __forceinline__ void backward(const float* dy, const float* weight, const float* x, const float* rstd, float* dx,
+                                         i64* dweight, u32* status, i64 rows, i32 width, i64 padded, float small, i32 threads) {
+    Team team = team_of(threads);
+    i64 total[HELD][4] = {}, step = next_row(threads);
+    Row<HELD> next = {};
+    i64 row = first_row(threads);
+    if (AHEAD && row < rows) load_row(next, team, dy, x, rstd, row, width);
+    for (; row < rows; row += step) {
+        if (!AHEAD) load_row(next, team, dy, x, rstd, row, width);
+        Row<HELD> held = next;
+        if (AHEAD && row + step < rows) load_row(next, team, dy, x, rstd, row + step, width);
+        differentiate(held, team, weight, dx + row * width, total, status, width, padded, small);
+    }
+    add_totals(dweight, total, team, width, status);
+}
+
+#define BACKWARD(held, ahead)                                                                                                 \
+    GLOBAL void __launch_bounds__(512)                                                                                        \
+        rms_norm_backward_##held(const float* dy, const float* weight, const float* x, const float* rstd, float* dx,          \
+                                 i64* dweight, u32* status, i64 rows, i64 width, i64 padded, float small, i32 team) {         \
+        backward<held, ahead>(dy, weight, x, rstd, dx, dweight, status, rows, (i32)width, padded, small, team);               \
+    }
+BACKWARD(1, true)
+BACKWARD(2, true)
+BACKWARD(3, true)
+BACKWARD(4, false)
 
 GLOBAL void __launch_bounds__(512)
     rms_norm_backward_any(const float* dy, const float* weight, const float* x, const float* rstd, float* dx, i64* dweight,

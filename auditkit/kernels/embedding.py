@@ -9,7 +9,8 @@ from auditkit.kernels.elementwise import BLOCK
 from auditkit.kernels.exact_sum import small_term
 from auditkit.kernels.row_sum import padded_width
 
-CHUNK = 128  # positions of a block of embedding_backward, and the most threads it may have
+CHUNK = 64  # positions of a block of embedding_backward
+_THREADS = 128  # the most that it may have
 COLUMNS = 4  # of one of its threads
 
 
@@ -44,7 +45,7 @@ def embedding_backward(
     """
     n, width = dx.shape
     grad = device.zeros((vocab_size, width), np.int64) if total is None else total
-    threads = block or CHUNK
+    threads = block or _THREADS
     lanes = min(threads, padded_width(blocks_for(width, COLUMNS)))
     tiles = blocks_for(width, lanes * COLUMNS)
     sizes = (np.int64(n), np.int64(vocab_size), np.int64(width), np.int64(tiles), np.int64(small_term(n)))

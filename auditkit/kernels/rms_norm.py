@@ -8,11 +8,14 @@ import numpy as np
 
 from auditkit.kernels.device import Array, Device
 from auditkit.kernels.exact_sum import small_term
-from auditkit.kernels.row_sum import WARP, RowShape, check_width, padded_width
+from auditkit.kernels.row_sum import WARP, RowShape, held_kind, padded_width, team_for
 
-_PARTS = (1, 2, 4)  # cells of four elements that a thread may hold
+_HELD = (1, 2, 3, 4)  # cells of four elements that a thread may hold
+_AHEAD = 3  # backward: cells up to which a thread also holds the next row's
 _WIDEST = 512  # threads of a block: more would leave too few registers for a row
-_THREADS = 1024  # backward: threads for each multiprocessor, which keep their sums over many rows
+# Backward: threads of a multiprocessor, which keep their sums over many rows: as many as its 2^16 registers hold at
+# once. A thread takes up to 64 of them for one cell (88 from sm_100 on, in two waves) or none, up to 128 for more.
+_RESIDENT = {"1": 1024, "2": 512, "3": 512, "4": 512, "any": 1024}
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,11 @@ def rms_norm_forward(
 ) -> tuple[Array, RmsNormCache]:
     """y = (x * rstd) * weight with rstd = 1 / sqrt(row_sum(x * x) / C + eps). x (N, C), weight (C,) float32."""
     rows, width = x.shape
-    chosen = shape or _shape(width)
+    chosen = shape or _shape(width, _HELD[-1])
     y, rstd = device.empty(x.shape, np.float32), device.empty((rows,), np.float32)
     args = (x, weight, y, rstd, np.float32(eps), *_sizes(rows, width), np.int32(chosen.team))
-    device.launch("rms_norm", f"rms_norm_forward_{_kind(width, chosen)}", chosen.blocks(rows), chosen.block, args)
+    kernel = f"rms_norm_forward_{held_kind(width, chosen.team, _HELD)}"
+    device.launch("rms_norm", kernel, chosen.blocks(rows), chosen.block, args)
     return y, RmsNormCache(x, rstd)
 
 
@@ -51,13 +55,14 @@ def rms_norm_backward(
     and 1 of `status`.
     """
     rows, width = dy.shape
-    chosen = shape or _shape(width)
+    chosen = shape or _shape(width, _AHEAD)
     dx = device.empty(dy.shape, np.float32)
     dweight = device.zeros((width,), np.int64) if total is None else total
-    grid = min(chosen.blocks(rows), device.multiprocessors * max(1, _THREADS // chosen.block))
+    kind = held_kind(width, chosen.team, _HELD)
+    grid = min(chosen.blocks(rows), device.multiprocessors * max(1, _RESIDENT[kind] // chosen.block))
     operands = (dy, weight, cache.x, cache.rstd, dx, dweight, status)
     args = (*operands, *_sizes(rows, width), np.float32(small_term(rows)), np.int32(chosen.team))
-    device.launch("rms_norm", f"rms_norm_backward_{_kind(width, chosen)}", grid, chosen.block, args)
+    device.launch("rms_norm", f"rms_norm_backward_{kind}", grid, chosen.block, args)
     return dx, dweight
 
 
@@ -65,16 +70,7 @@ def _sizes(rows: int, width: int) -> tuple[np.int64, np.int64, np.int64]:
     return np.int64(rows), np.int64(width), np.int64(padded_width(width))
 
 
-def _kind(width: int, shape: RowShape) -> str:
-    """The kernel's suffix: the fewest parts that hold a row, or `any`."""
-    check_width(width, shape.team)
-    held = [parts for parts in _PARTS if 4 * parts * shape.team >= width]
-    return str(held[0]) if held and width % 4 == 0 else "any"
-
-
-def _shape(width: int) -> RowShape:
-    """A warp a row while it holds it; else as few warps as hold it, a block of their own."""
-    team = padded_width(width) // (4 * _PARTS[-1])
-    if team <= WARP:
-        return RowShape(WARP, 256)
-    return RowShape(min(team, _WIDEST), min(team, _WIDEST))
+def _shape(width: int, held: int) -> RowShape:
+    """A warp a row while it holds it in so many cells; else as few warps as hold it, a block of their own."""
+    team = team_for(width, held, _WIDEST)
+    return RowShape(team, 256 if team == WARP else team)

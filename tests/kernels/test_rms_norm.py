@@ -17,7 +17,7 @@ from tests.same_bits import assert_same_bits
 
 EPS = np.float32(1e-5)
 SHAPES = (None, RowShape(32, 32), RowShape(32, 128), RowShape(64, 64), RowShape(256, 256))
-WIDTHS = (1, 2, 3, 4, 31, 32, 33, 60, 64, 68, 127, 128, 129, 252, 256, 260, 511, 512, 516, 1028)
+WIDTHS = (1, 2, 3, 4, 31, 32, 33, 60, 64, 68, 127, 128, 129, 252, 256, 260, 384, 511, 512, 516, 1028)
 
 
 def check(device: Any, x: Any, weight: Any, dy: Any, shapes: Any = SHAPES) -> None:
@@ -48,7 +48,7 @@ def test_rows(device: Any, rows: int) -> None:
         check(device, normals(1, rows, width), normals(2, width), normals(3, rows, width), (*SHAPES[:3], *few_blocks))
 
 
-@pytest.mark.parametrize("width", [2048, 5632, 9000])
+@pytest.mark.parametrize("width", [764, 1532, 2048, 4096, 5632, 6148, 9000])
 def test_wide_rows(device: Any, width: int) -> None:
     """More than one cell a thread, and more than registers hold."""
     check(device, normals(1, 2, width), normals(2, width), normals(3, 2, width), (None,))

@@ -26,7 +26,7 @@ def check(device: Any, x: Any, shapes: Any = SHAPES) -> None:
             assert_same_bits(run.down(row_sum(run.device, on_device, shape=shape)), want)
 
 
-@pytest.mark.parametrize("width", [0, *BOUNDARY_SIZES, 255, 257, 1023, 1024, 1025, 4099])
+@pytest.mark.parametrize("width", [0, *BOUNDARY_SIZES, 255, 257, 388, 508, 760, 900, 1023, 1024, 1025, 4099, 5632])
 def test_widths(device: Any, width: int) -> None:
     check(device, floats(width, 3, width, low=-30, high=30))
 
