@@ -124,12 +124,12 @@ __device__ __forceinline__ void rows_of(float* logits, const u32* targets, i64* 
     }
 }
 
-GLOBAL void __launch_bounds__(512)
+GLOBAL void __launch_bounds__(512, 1)
     cross_entropy_1(float* logits, const u32* targets, i64* loss, u32* status, i64 rows, i64 vocab, i64 held, i64 small, float z_loss, float scale) {
     extern __shared__ float4 shared[];
     rows_of<1>(logits, targets, loss, status, (float*)shared, rows, vocab, held, small, z_loss, scale);
 }
-GLOBAL void __launch_bounds__(512)
+GLOBAL void __launch_bounds__(512, 1)
     cross_entropy_4(float* logits, const u32* targets, i64* loss, u32* status, i64 rows, i64 vocab, i64 held, i64 small, float z_loss, float scale) {
     extern __shared__ float4 shared[];
     rows_of<4>(logits, targets, loss, status, (float*)shared, rows, vocab, held, small, z_loss, scale);
