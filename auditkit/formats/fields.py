@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from auditkit.errors import BadArtifact
+from auditkit.errors import BadArtifact, Unsupported
 from auditkit.formats import bits
 from auditkit.formats.canonical import MAX_INT, Value, shown
 from auditkit.formats.digest import Digest, check_digest
@@ -24,6 +24,17 @@ def check_text(value: object, what: str, limit: int = LIMITS.name_characters) ->
     if _UNPRINTABLE.search(value):
         raise BadArtifact(f"{what}: {shown(value)} holds an unprintable character")
     return value
+
+
+UPDATE = "update auditkit-verifier"
+_VERSIONED = re.compile(r"(auditkit/[a-z-]+/v)([1-9][0-9]{0,8})")
+
+
+def is_newer(value: object, expected: str) -> bool:
+    """Whether `value` names the format `expected` ("auditkit/KIND/vN") with a higher version."""
+    found = _VERSIONED.fullmatch(value) if type(value) is str else None
+    known = _VERSIONED.fullmatch(expected)
+    return bool(found and known and found[1] == known[1] and int(found[2]) > int(known[2]))
 
 
 class Fields:
@@ -48,13 +59,14 @@ class Fields:
         return f"{self.what}.{key}"
 
     def format(self, expected: str) -> None:
-        """Check the key "format", which names the kind of document and its version."""
+        """Check the key "format", which names the kind of document and its version; Unsupported for a later one."""
         value = self.raw("format")
         if value != expected:
             found = shown(value) if type(value) is str else type(value).__name__
-            newer = type(value) is str and value.rpartition("/")[0] == expected.rpartition("/")[0]
-            hint = "a newer auditkit may read it" if newer else ""
-            raise BadArtifact(f"{self.name('format')}: {found} is not {shown(expected)}", hint=hint)
+            if is_newer(value, expected):
+                known = f"{shown(expected)}, which this verifier knows"
+                raise Unsupported(f"{self.name('format')}: {found} is newer than {known}", hint=UPDATE)
+            raise BadArtifact(f"{self.name('format')}: {found} is not {shown(expected)}")
 
     def text(self, key: str, *, limit: int = LIMITS.name_characters) -> str:
         """Printable text of 1 to `limit` characters."""

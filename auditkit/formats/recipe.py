@@ -10,7 +10,7 @@ from auditkit.formats import canonical
 from auditkit.formats.digest import RECIPE_ROOT, Digest, root
 from auditkit.formats.fields import Fields
 from auditkit.formats.limits import LIMITS
-from auditkit.formats.schema import Choice, Flag, Int, Real, Section
+from auditkit.formats.schema import Choice, Flag, Int, Real, Section, Version
 
 FORMAT = "auditkit/recipe/v1"
 
@@ -135,7 +135,7 @@ class NumericsConfig(Section):
 
     section = "recipe.numerics"
 
-    version: Annotated[int, Choice((1,))] = 1
+    version: Annotated[int, Version(1)] = 1
     product: Annotated[str, Choice(("fx", "f32"))] = "fx"
     body_bits: Annotated[int, Choice((14, 21, 24))] = 14
     head_bits: Annotated[int, Choice((14, 21, 24))] = 21
@@ -183,16 +183,17 @@ class Recipe:
 
     @classmethod
     def from_value(cls, value: canonical.Value, what: str = "recipe") -> Self:
-        """The recipe of a parsed JSON object; BadArtifact naming the field."""
+        """The recipe of a parsed JSON object; BadArtifact naming the field, Unsupported for a newer version."""
         fields = Fields(value, what)
         fields.format(FORMAT)
+        numerics = NumericsConfig.from_fields(fields.fields("numerics"))  # first: a newer version may know more keys
         recipe = cls(
             model=ModelConfig.from_fields(fields.fields("model")),
             loss=LossConfig.from_fields(fields.fields("loss")),
             optimizer=OptimizerConfig.from_fields(fields.fields("optimizer")),
             schedule=ScheduleConfig.from_fields(fields.fields("schedule")),
             batch=BatchConfig.from_fields(fields.fields("batch")),
-            numerics=NumericsConfig.from_fields(fields.fields("numerics")),
+            numerics=numerics,
             init=InitConfig.from_fields(fields.fields("init")),
         )
         fields.done()

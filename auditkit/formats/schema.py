@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, get_type_hints
 
-from auditkit.errors import BadArtifact
+from auditkit.errors import BadArtifact, Unsupported
 from auditkit.formats import bits
 from auditkit.formats.canonical import MAX_INT, Value, shown
-from auditkit.formats.fields import Fields
+from auditkit.formats.fields import UPDATE, Fields
 
 
 class Rule(Protocol):
@@ -122,6 +122,30 @@ class Choice:
 
     def write(self, value: str | int) -> Value:
         """The value itself."""
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """The number `known`; a higher one is Unsupported, for what else it changes is unknown."""
+
+    known: int
+
+    def read(self, fields: Fields, key: str) -> Any:
+        """The value of a JSON field, refused at once if it is newer: other keys may then be new too."""
+        value = fields.raw(key)
+        self.check(value, fields.name(key))
+        return value
+
+    def check(self, value: Any, what: str) -> None:
+        """Exact type and value."""
+        if type(value) is int and value > self.known:
+            known = f"{self.known}, which this verifier knows"
+            raise Unsupported(f"{what}: {value} is newer than {known}", hint=UPDATE)
+        Choice((self.known,)).check(value, what)
+
+    def write(self, value: int) -> Value:
+        """The number itself."""
         return value
 
 

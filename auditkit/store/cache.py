@@ -8,6 +8,7 @@ what the contents should be: whoever reads checks, so a file damaged by a crash 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,10 +58,10 @@ class Cache:
     def has(self, digest: Digest, size: int | None = None) -> bool:
         """Whether an object of this digest (and `size` in bytes) is there; its contents are checked when it is read."""
         try:
-            found = self.object(digest).stat().st_size
+            found = self.object(digest).stat()
         except OSError:
             return False
-        return size is None or found == size
+        return stat.S_ISREG(found.st_mode) and (size is None or found.st_size == size)
 
     def new_part(self, digest: Digest) -> Path:
         """A name beside the final one that no other process uses; its folder exists afterwards."""
@@ -83,7 +84,7 @@ class Cache:
         final = self.object(digest)
         try:
             # No fsync: a file that a power cut damaged fails its digest at the next read and is fetched again.
-            os.replace(part, final)
+            _replace(part, final)
         except PermissionError:
             # Windows: another process has the final name open. It holds the same bytes if they check.
             if digest_of(final, self.limits.chunk_bytes) != digest:
@@ -97,19 +98,15 @@ class Cache:
         with writing(part):
             try:
                 part.write_bytes(data)
-                os.replace(part, self.object(digest))
+                _replace(part, self.object(digest))
             except OSError:
                 part.unlink(missing_ok=True)
                 raise
 
     def read(self, digest: Digest, limit: int) -> bytes | None:
         """The bytes of an object, checked; None if it is not there, larger than `limit` bytes, or damaged."""
-        try:
-            with self.object(digest).open("rb") as file:
-                data = file.read(limit + 1)
-        except OSError:
-            return None
-        return data if len(data) <= limit and content_digest(data) == digest else None
+        data = _small(self.object(digest), limit)
+        return data if data is not None and content_digest(data) == digest else None
 
     def remember(self, key: str, digest: Digest) -> None:
         """Note that the thing called `key` (an address, a range) had this digest."""
@@ -118,13 +115,12 @@ class Cache:
             name.parent.mkdir(parents=True, exist_ok=True)
             part = name.with_name(f"{name.name}.{unique_suffix()}{PART}")
             part.write_bytes(f"{digest}\n".encode("ascii"))
-            os.replace(part, name)
+            _replace(part, name)
 
     def recall(self, key: str) -> Digest | None:
         """The digest noted for `key`, if any."""
-        try:
-            text = self._name(key).read_bytes()
-        except OSError:
+        text = _small(self._name(key), 65)
+        if text is None:
             return None
         digest = text[:-1].decode("ascii", "replace")
         whole = len(text) == 65 and text.endswith(b"\n") and set(digest) <= set("0123456789abcdef")
@@ -133,6 +129,39 @@ class Cache:
     def _name(self, key: str) -> Path:
         hashed = content_digest(key.encode("utf-8", "surrogateescape"))
         return self.folder / "names" / hashed[:2] / hashed
+
+
+def _small(path: Path, limit: int) -> bytes | None:
+    """The bytes of a regular file of at most `limit` bytes; None for anything else that lies at `path`.
+
+    Not to wait for a pipe's writer, nor to read a device without end: opened without blocking, then looked at.
+    """
+    try:
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        number = os.open(path, flags)
+        try:
+            status = os.fstat(number)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
+                return None
+            with open(number, "rb", closefd=False) as file:
+                data = file.read(limit + 1)
+        finally:
+            os.close(number)
+    except OSError:
+        return None
+    return data if len(data) <= limit else None
+
+
+def _replace(part: Path, final: Path) -> None:
+    """Rename over whatever has the final name: a folder there is moved aside first, for a file cannot replace it."""
+    try:
+        os.replace(part, final)
+    except OSError:
+        if not final.is_dir() or final.is_symlink():
+            raise
+        # Not removed: nothing of ours makes folders here, so what is in it may be somebody's.
+        os.replace(final, final.with_name(f"{final.name}.{unique_suffix()}.aside"))
+        os.replace(part, final)
 
 
 def _long(path: Path) -> Path:

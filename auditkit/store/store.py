@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from auditkit.errors import BadArtifact, Unavailable, Unsupported
+from auditkit.errors import BadArtifact, Unavailable, Unsupported, UsageError
 from auditkit.formats.digest import Digest, content_digest
 from auditkit.store.cache import Cache
 from auditkit.store.failures import Failures
@@ -67,9 +67,9 @@ class Store:
         return self._cache
 
     def use_mirrors(self, urls: Iterable[str]) -> None:
-        """Try these http(s) addresses, as the manifest lists them, after the run's own place; UsageError for others."""
+        """Try these http(s) addresses, as the manifest has them, after the run's own place; BadArtifact for others."""
         known = {b.url for b in self.source.bases if isinstance(b, Remote)}
-        mirrors = (parse_remote(url if url.endswith("/") else url + "/")[0] for url in urls)
+        mirrors = (_mirror(url if url.endswith("/") else url + "/") for url in urls)
         self._mirrors = tuple({m.url: m for m in mirrors if m.url not in known}.values())
 
     def manifest(self) -> bytes:
@@ -190,6 +190,14 @@ class Store:
                 self.cache.remember(kept.key, digest)
         except Unsupported as error:
             self._progress.note(f"not kept for later: {error.message}")
+
+
+def _mirror(url: str) -> Remote:
+    try:
+        return parse_remote(url)[0]
+    except UsageError as error:
+        # the publisher wrote it, not the user
+        raise BadArtifact(f"mirror: {error.message}") from None
 
 
 def _judge(digest: Digest | None, check: Check | None) -> Check:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from auditkit.errors import BadArtifact
+from auditkit.errors import BadArtifact, Unsupported
 from auditkit.formats.fields import Fields, check_text
 
 SAMPLE: dict[str, Any] = {
@@ -76,11 +76,16 @@ def test_a_list_has_its_number_of_items(value: Any) -> None:
 
 
 def test_a_newer_version_says_that_a_newer_program_may_help() -> None:
-    with pytest.raises(BadArtifact) as caught:
+    with pytest.raises(Unsupported) as newer:
         Fields({"format": "auditkit/x/v2"}, "x").format("auditkit/x/v1")
-    assert caught.value.hint == "a newer auditkit may read it"
+    assert newer.value.message == 'x.format: "auditkit/x/v2" is newer than "auditkit/x/v1", which this verifier knows'
+    assert newer.value.hint == "update auditkit-verifier"
+
+
+@pytest.mark.parametrize("name", ["other/x/v1", "auditkit/y/v2", "auditkit/x/v02", "auditkit/x/v0", "auditkit/x/v2 "])
+def test_another_format_is_no_newer_version(name: str) -> None:
     with pytest.raises(BadArtifact) as caught:
-        Fields({"format": "other/x/v1"}, "x").format("auditkit/x/v1")
+        Fields({"format": name}, "x").format("auditkit/x/v1")
     assert caught.value.hint == ""
 
 

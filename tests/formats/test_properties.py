@@ -1,4 +1,4 @@
-"""What holds for every format: what parses prints back its bytes, and nothing but BadArtifact comes out of the rest."""
+"""What holds for every format: what parses prints back its bytes, and an error that names it comes out of the rest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auditkit.errors import BadArtifact
+from auditkit.errors import BadArtifact, Unsupported
 from auditkit.formats import canonical
 from tests.formats import samples, strategies
 from tests.formats.parsers import PARSERS
@@ -27,7 +27,7 @@ def refused_or_printed_back(name: str, data: bytes) -> None:
     """The whole promise of a parser."""
     try:
         printed = PARSERS[name](data)
-    except BadArtifact as error:
+    except (BadArtifact, Unsupported) as error:
         assert error.message.isprintable()
         assert error.message.isascii()
         return

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from auditkit.errors import BadArtifact
+from auditkit.errors import BadArtifact, Unsupported
 from auditkit.formats.digest import RECIPE_ROOT, root
 from auditkit.formats.recipe import BatchConfig, NumericsConfig, Recipe
 from tests.formats.samples import RECIPE
@@ -112,3 +112,13 @@ def test_a_warm_up_may_fill_the_whole_run() -> None:
 def test_a_recipe_made_in_code_is_checked_as_well(bad: float) -> None:
     with pytest.raises(BadArtifact, match=r"recipe\.model\.norm_eps"):
         dataclasses.replace(RECIPE.model, norm_eps=bad)
+
+
+def test_a_newer_numerics_version_outranks_keys_that_nobody_knows_yet() -> None:
+    value = RECIPE.to_value()
+    numerics, model = value["numerics"], value["model"]
+    assert isinstance(numerics, dict) and isinstance(model, dict)
+    value["numerics"] = {**numerics, "version": 2, "rounding": "odd"}
+    value["model"] = {**model, "experts": 8}
+    with pytest.raises(Unsupported, match=r"recipe\.numerics\.version: 2 is newer than 1"):
+        Recipe.from_value(value)

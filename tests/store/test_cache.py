@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from auditkit.errors import Unsupported
+from auditkit.errors import Unavailable, Unsupported
 from auditkit.formats.digest import content_digest
 from auditkit.store import STORE_LIMITS, cache
 from auditkit.store.cache import Cache, default_dir
@@ -114,6 +114,56 @@ def test_case_25_too_little_room_is_seen_before_a_byte_is_fetched(
     assert "300,000 more bytes are needed (1,000 bytes free)" in error.message
     assert cached(tmp_path / "small") == []
     assert list((tmp_path / "small").rglob("*.part")) == []
+
+
+def strange(place: Path, kind: str) -> None:
+    """Put something at `place` that is no regular file, or one without end."""
+    place.unlink(missing_ok=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "folder":
+        place.mkdir()
+        (place / "mine").write_bytes(b"x")
+    elif kind == "sparse":
+        with place.open("wb") as file:
+            file.truncate(1 << 40)
+    elif kind == "zeros":
+        place.symlink_to("/dev/zero")
+    else:
+        os.mkfifo(place)
+
+
+KINDS = ["folder"] if os.name == "nt" else ["folder", "sparse", "zeros", "pipe"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_small_regular_file_is_no_entry(tmp_path: Path, kind: str) -> None:
+    store = Cache.at(tmp_path / "c", STORE_LIMITS)
+    store.remember("key", DIGEST)
+    name = next((tmp_path / "c" / "names").glob("*/*"))
+    strange(name, kind)
+    strange(store.object(DIGEST), kind)
+    assert store.recall("key") is None
+    assert store.read(DIGEST, SIZE) is None and not store.has(DIGEST, SIZE)
+    store.remember("key", DIGEST)
+    store.put(DATA, DIGEST)
+    assert store.recall("key") == DIGEST
+    assert store.read(DIGEST, SIZE) == DATA
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_no_file_under_a_final_name_is_fetched_again(shop: Shop, kind: str) -> None:
+    place = shop.cache / "blake3" / DIGEST[:2] / DIGEST
+    strange(place, kind)
+    with serve(honest, FILES) as server:
+        offline = shop.store(server.url, offline=True)
+        with pytest.raises(Unavailable):
+            offline.file("x.bin", SIZE, DIGEST)
+        store = shop.store(server.url)
+        assert store.range("x.bin", 5, 9, size=SIZE, file_digest=DIGEST, check=lambda data: None) == DATA[5:14]
+        assert store.file("x.bin", SIZE, DIGEST).read_bytes() == DATA
+    assert "the cached copy is damaged and not used" in shop.story.text
+    kept = [p.read_bytes() for p in place.parent.rglob("mine")]
+    assert kept == ([b"x"] if kind == "folder" else [])
 
 
 FETCH = """

@@ -280,3 +280,9 @@ def test_a_store_can_be_used_after_close(shop: Shop) -> None:
         store.range("x.bin", 0, 1, size=SIZE)
         store.close()
         assert store.range("x.bin", 0, 2, size=SIZE) == DATA[:2]
+
+
+@pytest.mark.parametrize("mirror", ["http://127.0.0.1:99999/x", "http://[:::::]/x", "ftp://h/", "nothing"])
+def test_a_mirror_that_is_no_address_is_the_publishers_fault(shop: Shop, folder: Path, mirror: str) -> None:
+    with pytest.raises(BadArtifact, match="^mirror: "):
+        shop.store(str(folder), mirror)

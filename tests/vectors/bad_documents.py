@@ -34,7 +34,9 @@ def edited(document: Any, path: str, value: Any) -> Any:
 
 RECIPE: list[Case] = [
     ("newer version", "format", "auditkit/recipe/v2",
-     'recipe.format: "auditkit/recipe/v2" is not "auditkit/recipe/v1"'),
+     'recipe.format: "auditkit/recipe/v2" is newer than "auditkit/recipe/v1", which this verifier knows'),
+    ("no version", "format", "auditkit/recipe/v01", 'recipe.format: "auditkit/recipe/v01" is not "auditkit/recipe/v1"'),
+    ("version zero", "format", "auditkit/recipe/v0", 'recipe.format: "auditkit/recipe/v0" is not "auditkit/recipe/v1"'),
     ("another format", "format", 1, 'recipe.format: int is not "auditkit/recipe/v1"'),
     ("unknown key", "note", "x", 'recipe: unknown key "note"'),
     ("unknown nested key", "model/bias", True, 'recipe.model: unknown key "bias"'),
@@ -82,7 +84,9 @@ RECIPE: list[Case] = [
      "recipe.numerics: body_bits 14 does not fit product f32, use 24"),
     ("binary32 bits with fx", "numerics/head_bits", 24,
      "recipe.numerics: head_bits 24 does not fit product fx, use 14 or 21"),
-    ("numerics version", "numerics/version", 2, "recipe.numerics.version: 2 is not 1"),
+    ("numerics version", "numerics/version", 2,
+     "recipe.numerics.version: 2 is newer than 1, which this verifier knows"),
+    ("numerics version zero", "numerics/version", 0, "recipe.numerics.version: 0 is not 1"),
     ("version is true", "numerics/version", True, "recipe.numerics.version: True is not 1"),
 ]  # fmt: skip
 

@@ -3,6 +3,7 @@
     python -m tests.vectors.make_formats [FOLDER]
 
 One file a format: {"format", "parser", "good": [{"name", BYTES, "digest", ...}], "bad": [{"name", BYTES, "error"}]}.
+A bad vector is a BAD_ARTIFACT unless it has a "verdict".
 BYTES is "text" (UTF-8) or, for anything else, "hex". An error that ends in "..." is the beginning of the message.
 tests/formats/test_vectors.py makes the files again, compares every byte, and runs every vector.
 """
@@ -130,10 +131,15 @@ def bad_edits(sample: bytes, cases: list[bad_documents.Case]) -> list[bad_bytes.
     return [(name, canonical.dumps(bad_documents.edited(value, path, new)), error) for name, path, new, error in cases]
 
 
+def verdict(error: str) -> dict[str, str]:
+    """The verdict of an error where it is not BAD_ARTIFACT."""
+    return {"verdict": "UNSUPPORTED"} if " is newer than " in error else {}
+
+
 def vector_file(parser: str, good: list[Good], bad: list[bad_bytes.Case]) -> bytes:
     """One vector file: JSON with one vector a line."""
     lines = [{"name": name, **written(data), "digest": content_digest(data), **extra} for name, data, extra in good]
-    faults = [{"name": name, **written(data), "error": error} for name, data, error in bad]
+    faults = [{"name": name, **written(data), "error": error, **verdict(error)} for name, data, error in bad]
     listed = [",\n".join(json.dumps(line) for line in part) for part in (lines, faults)]
     head = f'{{"format": "{FORMAT}", "parser": "{parser}",\n"good": [\n{listed[0]}\n],\n"bad": [\n{listed[1]}\n]}}\n'
     return head.encode("utf-8")
