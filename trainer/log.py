@@ -1,4 +1,4 @@
-"""What a run appends at every step: records, micro-batch leaves, token frames with their index, and metrics.
+"""What a run appends at every step: records, leaves, token frames with their index, checks, and metrics.
 
 Steps are appended without waiting for the disk, and handed to the system once a second so that others can read along.
 Only before a state is completed are all files flushed: a complete state at step S means that S whole steps are there,
@@ -24,14 +24,15 @@ from auditkit.formats.record import RecordFile, RecordRow
 from auditkit.formats.run import LEAVES, RECORDS, STREAM, STREAM_INDEX
 from auditkit.formats.stream import StreamIndex
 from trainer.disk import read_bytes, sync_file, sync_folder, writing
+from trainer.metrics import METRICS, cut_metrics
+from trainer.witness import CHECK_BYTES, CHECKS, begin_checks, check_of
 
-METRICS = "metrics.jsonl"
 FLUSH_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Bytes of each file that `steps` steps fill."""
+    """Bytes that some number of steps fill, of each file that is published."""
 
     files: dict[str, int]
 
@@ -45,22 +46,12 @@ class Lengths:
             LEAVES: len(leaves.MAGIC) + step * micro_batches * leaves.LEAF_BYTES,
             STREAM_INDEX: index_end,
             STREAM: index.total_length,
-            METRICS: _end_of_line(read_bytes(folder / METRICS), step),
         }
         for name, length in lengths.items():
             size = (folder / name).stat().st_size
             if size < length:
                 raise BadArtifact(f"{folder / name}: {size} bytes, but {step} steps fill {length}")
         return cls(lengths)
-
-
-def _end_of_line(data: bytes, lines: int) -> int:
-    end = 0
-    for _ in range(lines):
-        end = data.find(b"\n", end) + 1
-        if end == 0:
-            return len(data) + 1  # longer than the file: the caller says that it is too short
-    return end
 
 
 def read_rows(folder: Path, steps: int) -> tuple[RecordRow, ...]:
@@ -87,17 +78,23 @@ class RunLog:
     @classmethod
     def create(cls, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> RunLog:
         """Begin empty files, whatever was there."""
-        heads = {RECORDS: record.MAGIC, LEAVES: leaves.MAGIC, STREAM_INDEX: stream.MAGIC, STREAM: b"", METRICS: b""}
+        heads = {RECORDS: record.MAGIC, LEAVES: leaves.MAGIC, STREAM_INDEX: stream.MAGIC, STREAM: b"", CHECKS: b""}
         files: dict[str, BinaryIO] = {}
-        for name, head in heads.items():
+        for name, head in (heads | {METRICS: b""}).items():
             files[name] = (folder / name).open("wb")
             files[name].write(head)
         return cls(folder, files, 0, clock=clock)
 
     @classmethod
     def reopen(cls, folder: Path, step: int, micro_batches: int) -> RunLog:
-        """Cut all files to `step` steps and go on from there; raises `BadArtifact` if one is too short."""
-        lengths = Lengths.at(folder, step, micro_batches).files
+        """Cut all files to `step` steps and go on from there; raises `BadArtifact` if one is too short.
+
+        The run does not need metrics: what is left of them is kept, with a note where steps are missing.
+        """
+        published = Lengths.at(folder, step, micro_batches).files
+        if not (folder / CHECKS).is_file():
+            begin_checks(folder, read_rows(folder, step), micro_batches)
+        lengths = published | {CHECKS: step * CHECK_BYTES, METRICS: cut_metrics(folder / METRICS, step)}
         files: dict[str, BinaryIO] = {}
         for name, length in lengths.items():
             files[name] = (folder / name).open("r+b")
@@ -127,6 +124,7 @@ class RunLog:
             (STREAM_INDEX, frame_row.encode()),
             (LEAVES, b"".join(leaf.encode() for leaf in parts)),
             (RECORDS, row.encode()),
+            (CHECKS, check_of(row, parts)),
             (METRICS, line.encode("ascii")),
         ):
             with writing(self._folder / name):

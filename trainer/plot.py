@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
-from typing import Any
 
 from auditkit.errors import Unsupported
 from trainer.disk import read_bytes, write_atomic
+from trainer.metrics import read_metrics
 
 
 def plot_loss(metrics: Path, target: Path, *, title: str) -> None:
     """Draw loss and learning rate over the steps from a metrics file; raises `Unsupported` without matplotlib."""
-    rows: list[dict[str, Any]] = [json.loads(line) for line in read_bytes(metrics).splitlines()]
+    rows = [row for _, row in read_metrics(read_bytes(metrics))]
     if not rows:
         return
     try:

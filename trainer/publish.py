@@ -26,10 +26,10 @@ from auditkit.formats.run import (
     run_id,
     state_path,
 )
-from trainer import compact, lock, prepared
+from trainer import compact, lock, prepared, witness
 from trainer.batches import open_batches
 from trainer.disk import TEMPORARY, explain, sync_file, sync_folder
-from trainer.log import METRICS, Lengths, read_rows
+from trainer.log import Lengths, read_rows
 from trainer.recheck import check_states, check_steps, check_text
 from trainer.states import StoredState, complete_steps
 from trainer.work import Settings, Work
@@ -69,9 +69,11 @@ def publish(folder: Path, out: Path, options: PublishOptions) -> str:
         rows = read_rows(folder, last)
         batches = open_batches(work, data, recipe.batch.sequences)
         # 1. text  2. leaves and tokens of each record  3. states, which ties them to the records
+        # 4. what no other file repeats, against the digests of the training
         check_text(work)
         check_steps(work, recipe, rows, batches)
         roots = check_states(work, recipe, rows, steps)
+        witness.check(folder, rows, recipe.batch.micro_batches)
         with _new_folder(out) as temporary:
             if options.compact:
                 made = {RECORDS: compact.encode_records(work, recipe, rows, batches)}
@@ -146,7 +148,7 @@ def _new_folder(out: Path) -> Iterator[Path]:
 def _copy_steps(work: Work, target: Path, recipe: Recipe, last: int) -> list[Artifact]:
     """Copy records, leaves and token stream, cut to `last` steps; returns their artifacts."""
     lengths = Lengths.at(work.folder, last, recipe.batch.micro_batches).files
-    return [_copy_file(work.folder, target, name, size) for name, size in lengths.items() if name != METRICS]
+    return [_copy_file(work.folder, target, name, size) for name, size in lengths.items()]
 
 
 def _copy(work: Work, target: Path, steps: Sequence[int]) -> list[Artifact]:

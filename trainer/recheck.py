@@ -10,19 +10,21 @@ import zstandard
 from auditkit.errors import BadArtifact
 from auditkit.formats.corpus import CorpusIndex, Document
 from auditkit.formats.digest import Digest, Hasher
-from auditkit.formats.leaves import MAGIC as LEAVES_MAGIC
-from auditkit.formats.leaves import LeavesFile, micro_root, span
+from auditkit.formats.leaves import micro_root
 from auditkit.formats.limits import LIMITS
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import RecordRow
-from auditkit.formats.run import LEAVES, STREAM, STREAM_INDEX
+from auditkit.formats.run import LEAVES, RECORDS, STREAM, STREAM_INDEX
 from auditkit.formats.stream import MAGIC as INDEX_MAGIC
 from auditkit.formats.stream import ROW_BYTES, StreamIndex, batch_digest, decode_frame
 from auditkit.model.state import document, initial_state
+from auditkit.numerics.cross_entropy import mean_losses
+from auditkit.numerics.schedule import learning_rates
 from auditkit.replay.windows import Windows
 from trainer.disk import read_bytes
 from trainer.progress import progress
 from trainer.states import StoredState
+from trainer.witness import read_leaves
 from trainer.work import Work
 
 _CHUNK = 1 << 20
@@ -51,22 +53,27 @@ def _check_document(entry: Document, reader: zstandard.ZstdDecompressionReader, 
 
 
 def check_steps(work: Work, recipe: Recipe, rows: Sequence[RecordRow], batches: Windows) -> None:
-    """Each record fits its leaves and its tokens, and those follow from the corpus; raises `BadArtifact`."""
-    count = recipe.batch.micro_batches
-    end = sum(span(len(rows) - 1, count)) if rows else len(LEAVES_MAGIC)
-    parts = LeavesFile.parse(read_bytes(work.folder / LEAVES)[:end], micro_batches=count).steps
+    """Each record fits leaves, recipe and tokens, and those follow from the corpus; raises `BadArtifact`."""
+    parts = read_leaves(work.folder, len(rows), recipe.batch.micro_batches)
+    targets = recipe.batch.sequences * recipe.model.context_length
+    losses = mean_losses([sum(leaf.loss_sum for leaf in leaves) for leaves in parts], targets).view(np.uint32).tolist()
+    rates = learning_rates(recipe.schedule, 0, len(rows)).view(np.uint32).tolist()
     index = StreamIndex.parse(read_bytes(work.folder / STREAM_INDEX)[: len(INDEX_MAGIC) + len(rows) * ROW_BYTES])
     with (work.folder / STREAM).open("rb") as file, progress("checking steps", len(rows)) as report:
         for step, (row, leaves, place) in enumerate(zip(rows, parts, index.rows, strict=True)):
             if micro_root(leaves) != row.micro_root:
                 raise BadArtifact(f"{LEAVES}: the leaves of step {step} are not those of its record")
+            if row.loss != losses[step]:
+                raise BadArtifact(f"{RECORDS}: record {step}: its loss does not follow from its leaves")
+            if row.lr != rates[step]:
+                raise BadArtifact(f"{RECORDS}: record {step}: its lr does not follow from the recipe's schedule")
             expected = batches.tokens(step)  # (sequences, context_length + 1)
             dtype = f"U{8 * expected.dtype.itemsize}"
             tokens = decode_frame(file.read(place.length), place.raw_length, dtype, expected.shape, digest=place.digest)
             if not np.array_equal(tokens, expected):
                 raise BadArtifact(f"{STREAM}: the tokens of step {step} do not follow from the corpus")
             if batch_digest(expected) != row.batch:
-                raise BadArtifact(f"record {step}: its batch digest is not that of the step's tokens")
+                raise BadArtifact(f"{RECORDS}: record {step}: its batch digest is not that of the step's tokens")
             report(step + 1, "")
 
 

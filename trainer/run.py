@@ -14,7 +14,7 @@ from auditkit.formats.run import RECORDS
 from auditkit.model.state import State, document, initial_state
 from auditkit.replay.backend import Backend, choose
 from auditkit.verdict import Verdict
-from trainer import lock, prepared, recipe_toml
+from trainer import lock, prepared, recipe_toml, witness
 from trainer.batches import open_batches
 from trainer.disk import remove_temporaries, write_atomic
 from trainer.log import RunLog, read_rows
@@ -132,6 +132,7 @@ def _recover(training: Training) -> tuple[State, RunLog]:
         rows = read_rows(work.folder, state.step)
         if rows and rows[-1].state_after != stored.document.root():
             raise BadArtifact(f"{folder}: not the state that record {state.step - 1} leads to")
+        witness.check(work.folder, rows, recipe.batch.micro_batches)
         return state, RunLog.reopen(work.folder, state.step, recipe.batch.micro_batches)
     except AuditkitError as error:
         error.hint = (

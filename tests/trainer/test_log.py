@@ -14,7 +14,8 @@ from trainer.log import Lengths, RunLog, read_rows
 
 ROW = RecordRow(*("a" * 64, "b" * 64, "c" * 64, "d" * 64), 1, 2, 3)
 LEAF = MicroBatchLeaf(5, "e" * 64)
-NAMES = ["records.bin", "leaves.bin", "stream.idx", "stream.bin", "metrics.jsonl"]
+PUBLISHED = ["records.bin", "leaves.bin", "stream.idx", "stream.bin"]
+NAMES = [*PUBLISHED, "checks.bin", "metrics.jsonl"]
 
 
 def _files(work: Path) -> dict[str, bytes]:
@@ -36,7 +37,7 @@ def test_reopening_cuts_every_file_to_the_step(step: int, finished: Path, finish
     assert cut == whole or step < 24
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_a_file_too_short_for_the_step_is_named_and_nothing_is_cut(name: str, finished: Path) -> None:
     data = (finished / name).read_bytes()
     (finished / name).write_bytes(data[:-1])
@@ -48,7 +49,7 @@ def test_a_file_too_short_for_the_step_is_named_and_nothing_is_cut(name: str, fi
 
 def test_lengths_at_an_earlier_step_need_no_later_one(finished: Path) -> None:
     lengths = Lengths.at(finished, 5, 2).files
-    for name in NAMES:
+    for name in PUBLISHED:
         data = (finished / name).read_bytes()
         (finished / name).write_bytes(data[: lengths[name]])
     assert Lengths.at(finished, 5, 2).files == lengths

@@ -99,7 +99,7 @@ def test_an_unfinished_run_is_refused_or_cut_to_its_last_state(
     prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     child = tiny.start_child(
-        tiny.run_arguments(prepared), before=tiny.DIE_IN_APPEND.format(append=70, kill=tiny.KILL_SELF)
+        tiny.run_arguments(prepared), before=tiny.DIE_IN_APPEND.format(append=84, kill=tiny.KILL_SELF)
     )
     child.communicate(timeout=60)
     assert child.returncode in tiny.KILLED
@@ -132,6 +132,16 @@ def test_a_missing_state_is_refused(finished: Path, tmp_path: Path, capsys: pyte
         ("records.bin", 16 + 5 * 140, "00000006: state root"),
         ("records.bin", 16 + 3 * 140 + 32, "record 3: its batch digest"),
         ("records.bin", 16 + 3 * 140 + 96, "the leaves of step 3 are not those of its record"),
+        ("records.bin", 16 + 12 * 140, "records.bin: record 12, or its leaves, are not what was written"),
+        ("records.bin", 16 + 12 * 140 + 64, "records.bin: record 12, or its leaves, are not what was written"),
+        ("records.bin", 16 + 12 * 140 + 128, "records.bin: record 12: its loss does not follow from its leaves"),
+        ("records.bin", 16 + 12 * 140 + 132, "records.bin: record 12, or its leaves, are not what was written"),
+        (
+            "records.bin",
+            16 + 12 * 140 + 136,
+            "records.bin: record 12: its lr does not follow from the recipe's schedule",
+        ),
+        ("checks.bin", 12 * 32, "(checks.bin)"),
         ("leaves.bin", 16 + 7 * 80 + 3, "the leaves of step 7 are not those of its record"),
         ("stream.idx", 16 + 4 * 48 + 20, "token frame"),
         ("stream.bin", 300, "token frame"),
@@ -152,6 +162,14 @@ def test_a_flipped_bit_anywhere_stops_the_publication(
     code, story = _refused(finished, tmp_path / "out", capsys)
     assert code == 4, story
     assert words in story
+
+
+def test_a_work_folder_from_before_the_checks_is_published_with_a_note(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (finished / "checks.bin").unlink()
+    assert _publish(finished, tmp_path / "out") == 0
+    assert "note: no checks.bin in" in capsys.readouterr().err
 
 
 def test_states_that_changed_places_are_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import signal
@@ -263,6 +264,7 @@ def test_a_recipe_that_diverges_ends_with_an_error_and_nothing_of_the_step(
     [
         ("states/00000024/shard-00000.safetensors.zst", "not the bytes its digest names"),
         ("records.bin", "not the state that record 23 leads to"),
+        ("checks.bin", "record 12, or its leaves, are not what was written"),
         ("ids.bin", "changed since it was prepared"),
         ("tokenizer.json", "changed since it was prepared"),
     ],
@@ -276,6 +278,48 @@ def test_damage_that_no_kill_explains_stops_the_resume(
     (finished / name).write_bytes(data)
     assert tiny.resume(finished) == 4
     assert words in _story(capsys)
+
+
+def test_a_flipped_bit_in_a_record_long_past_stops_the_resume(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = bytearray((finished / "records.bin").read_bytes())
+    data[16 + 12 * 140 + 64] ^= 1
+    (finished / "records.bin").write_bytes(data)
+    assert tiny.resume(finished) == 4
+    assert "record 12, or its leaves, are not what was written" in _story(capsys)
+
+
+def test_a_folder_from_before_the_checks_goes_on_and_has_them_then(
+    prepared: Path, finished_once: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tiny.run(prepared, "--steps", "10") == 0
+    (prepared / "checks.bin").unlink()
+    assert tiny.resume(prepared, "--steps", str(tiny.STEPS)) == 0
+    assert "note: no checks.bin in" in _story(capsys)
+    tiny.assert_same_run(prepared, finished_once)
+
+
+@pytest.mark.parametrize("left", [None, b"", b'{"step":0,"loss":1.0,"lr":0.1}\n{"step"', b"\xff\n[]\n"])
+def test_the_run_does_not_need_its_metrics(
+    left: bytes | None, prepared: Path, finished_once: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tiny.run(prepared, "--steps", "10") == 0
+    (prepared / "metrics.jsonl").unlink()
+    if left is not None:
+        (prepared / "metrics.jsonl").write_bytes(left)
+    assert tiny.resume(prepared, "--steps", "12") == 0
+    kept = 1 if left and b"loss" in left else 0
+    assert f"figures of {10 - kept} steps are missing" in _story(capsys)
+    assert tiny.resume(prepared, "--steps", str(tiny.STEPS)) == 0
+    found = [json.loads(line)["step"] for line in (prepared / "metrics.jsonl").read_bytes().splitlines()]
+    assert found == [*range(kept), *range(10, tiny.STEPS)]
+    assert tiny.bits(prepared) == tiny.bits(finished_once)
+
+
+def test_a_finished_run_without_metrics_is_still_finished(finished: Path) -> None:
+    (finished / "metrics.jsonl").write_bytes(b"")
+    assert tiny.resume(finished) == 0
 
 
 def test_a_file_shorter_than_its_state_says_stops_the_resume(

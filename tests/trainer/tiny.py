@@ -119,7 +119,7 @@ def start_child(arguments: list[str], *, before: str = "") -> subprocess.Popen[s
 
 def bits(work: Path) -> dict[str, bytes]:
     """All that the run consists of: every file but those for people, whose lines hold times."""
-    names = ["recipe.json", "settings.json", "records.bin", "leaves.bin", "stream.bin", "stream.idx"]
+    names = ["recipe.json", "settings.json", "records.bin", "leaves.bin", "stream.bin", "stream.idx", "checks.bin"]
     files = {name: (work / name).read_bytes() for name in names}
     for path in sorted((work / "states").rglob("*")):
         if path.is_file():

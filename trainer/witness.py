@@ -1,0 +1,64 @@
+"""A digest of every step's record and leaves, taken when the step was made: later damage to the disk shows.
+
+A record holds digests that nothing else in a work folder repeats (unpublished states, gradients, norms). A flipped bit
+there would be published, and whoever replays the step would accuse the publisher.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from auditkit.errors import BadArtifact
+from auditkit.formats import leaves
+from auditkit.formats.digest import content_digest
+from auditkit.formats.leaves import LeavesFile, MicroBatchLeaf
+from auditkit.formats.record import RecordRow
+from auditkit.formats.run import LEAVES, RECORDS
+from trainer.disk import read_bytes, write_atomic
+
+CHECKS = "checks.bin"
+CHECK_BYTES = 32
+
+
+def check_of(row: RecordRow, parts: Sequence[MicroBatchLeaf]) -> bytes:
+    """The 32 bytes of one step: BLAKE3 of its record row and its leaves as they are written."""
+    return bytes.fromhex(content_digest(row.encode() + b"".join(leaf.encode() for leaf in parts)))
+
+
+def read_leaves(folder: Path, steps: int, micro_batches: int) -> tuple[tuple[MicroBatchLeaf, ...], ...]:
+    """The leaves of the first `steps` steps; raises `BadArtifact` or `Unavailable`."""
+    end = len(leaves.MAGIC) + steps * micro_batches * leaves.LEAF_BYTES
+    data = read_bytes(folder / LEAVES)
+    if len(data) < end:
+        raise BadArtifact(f"{folder / LEAVES}: {len(data)} bytes, but {steps} steps fill {end}")
+    return LeavesFile.parse(data[:end], micro_batches=micro_batches).steps
+
+
+def check(folder: Path, rows: Sequence[RecordRow], micro_batches: int) -> None:
+    """Records and leaves are what the trainer wrote; raises `BadArtifact` naming files and step.
+
+    A folder without checks was made before there were any: it is taken with a note.
+    """
+    if not (folder / CHECKS).is_file():
+        print(f"note: no {CHECKS} in {folder}: damage to {RECORDS} since the training may not show", file=sys.stderr)
+        return
+    noted = read_bytes(folder / CHECKS)
+    if len(noted) < len(rows) * CHECK_BYTES:
+        raise BadArtifact(
+            f"{folder / CHECKS}: {len(noted)} bytes, but {len(rows)} steps fill {len(rows) * CHECK_BYTES}"
+        )
+    for step, (row, parts) in enumerate(zip(rows, read_leaves(folder, len(rows), micro_batches), strict=True)):
+        if check_of(row, parts) != noted[step * CHECK_BYTES : (step + 1) * CHECK_BYTES]:
+            raise BadArtifact(
+                f"{folder / RECORDS}: record {step}, or its leaves, are not what was written when the step was made"
+                f" ({CHECKS})",
+                hint="the disk may have failed; resume from a state before that step, or from a copy",
+            )
+
+
+def begin_checks(folder: Path, rows: Sequence[RecordRow], micro_batches: int) -> None:
+    """Give a folder that has no checks those of what is there, so that later steps can be appended."""
+    parts = read_leaves(folder, len(rows), micro_batches)
+    write_atomic(folder / CHECKS, b"".join(map(check_of, rows, parts)))
