@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from auditkit.cli import console
 from auditkit.errors import AuditkitError
 from auditkit.verdict import Verdict
 from trainer.disk import explain
@@ -22,8 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         code, summary = arguments.call(arguments)
-        _say(summary)
-        return int(code)
+        return _say(summary, int(code))
     except AuditkitError as error:
         return _tell(error)
     except OSError as error:
@@ -40,13 +40,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Verdict.INTERNAL.code
 
 
-def _say(summary: str) -> None:
+def _say(summary: str, code: int) -> int:
     """Print the result; where nobody reads stdout any more the work is done all the same, and its code stands."""
     try:
-        print(summary, flush=True)
-    except BrokenPipeError:
-        # Python flushes once more at its end and would complain: let it write into nothing.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        console.emit(summary)
+    except console.OutputFailed as error:
+        console.tell(f"error: the work is done, but the result could not be written to stdout: {error.strerror}")
+        return code or Verdict.UNAVAILABLE.code
+    return code
 
 
 def _tell(error: AuditkitError) -> int:

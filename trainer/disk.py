@@ -18,12 +18,12 @@ TEMPORARY = ".tmp-"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} if hasattr(errno, "EDQUOT") else {errno.ENOSPC, errno.EFBIG}
 
 
-def explain(error: OSError, path: Path | None = None) -> AuditkitError:
+def explain(error: OSError, path: Path | None = None, *, then: str = "resume") -> AuditkitError:
     """What the user is told of a system error: `Unsupported` for a full or read-only disk, else `Unavailable`."""
     where = str(path if path is not None else error.filename or "the work folder")
     reason = (error.strerror or str(error)).lower()
     if error.errno in _FULL:
-        return Unsupported(f"{where}: {reason}", hint=f"{_free(where)} bytes are free there; make room, then resume")
+        return Unsupported(f"{where}: {reason}", hint=f"{_free(where)} bytes are free there; make room, then {then}")
     if error.errno == errno.EROFS:
         return Unsupported(f"{where}: {reason}", hint="choose a folder that can be written")
     return Unavailable(f"{where}: {reason}")

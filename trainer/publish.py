@@ -139,6 +139,11 @@ def _new_folder(out: Path) -> Iterator[Path]:
             sync_folder(Path(parent))
         # os.rename refuses a folder that is not empty (POSIX) or any that exists (Windows): nothing is overwritten.
         os.rename(temporary, out)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        # An open that failed names its file; a write that failed names none, and all that is written here is `out`.
+        named = str(error.filename or temporary)
+        raise explain(error, out if named.startswith(str(temporary)) else None, then="publish again") from error
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

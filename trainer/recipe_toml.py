@@ -1,4 +1,7 @@
-"""The recipe as people write it (TOML, decimal numbers) to the recipe as it is published (bit patterns)."""
+"""The recipe as people write it (TOML, decimal numbers) to the recipe as it is published (bit patterns).
+
+Every key is required, also where a feature is off: a forgotten `clip_norm` must not become a run without clipping.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +35,14 @@ SECTIONS: dict[str, type[Any]] = {
     "init": InitConfig,
 }
 
-# Only what is off, or the one kind there is, may be left out: a recipe is read more often than it is written.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "model": {"sliding_window": 0},
-    "loss": {"z_loss": 0.0},
-    "optimizer": {"kind": "adamw", "clip_norm": 0.0},
-    "schedule": {"decay_steps": 0},
-    "numerics": {"version": 1, "product": "fx"},
-}
-
 # Kept in binary32 by the contract; the nearest one to the decimal number is taken. All other reals are binary64.
 BINARY32 = {"norm_eps", "z_loss", "eps", "clip_norm"}
+
+# Kept in binary64, but rounded to binary32 before they meet a parameter: beyond its range no step has a result.
+WITHIN_BINARY32 = {"std", "residual_std", "peak_lr", "min_lr"}
+
+
+_REQUIRED = "every key must be written, also where it is off: trainer/recipes has complete recipes"
 
 
 def load(path: Path) -> Recipe:
@@ -60,7 +60,10 @@ def load(path: Path) -> Recipe:
 def from_table(table: dict[str, Any]) -> Recipe:
     """The recipe a TOML table stands for; raises `BadArtifact` naming section and key."""
     _refuse_unknown(table, set(SECTIONS), "section")
-    recipe = Recipe(**{name: _section(name, kind, table.get(name, {})) for name, kind in SECTIONS.items()})
+    missing = [name for name in SECTIONS if name not in table]
+    if missing:
+        raise BadArtifact(f"section [{missing[0]}] is missing", hint=_REQUIRED)
+    recipe = Recipe(**{name: _section(name, kind, table[name]) for name, kind in SECTIONS.items()})
     # Parsing what is written is the one place where ranges and relations between fields are checked.
     return Recipe.parse(recipe.encode())
 
@@ -71,29 +74,38 @@ def _section(name: str, kind: type[Any], given: object) -> Any:
     hints = get_type_hints(kind)
     names = {field.name for field in dataclasses.fields(kind)}
     _refuse_unknown(given, names, f"key in [{name}]")
-    values = DEFAULTS.get(name, {}) | given
-    missing = sorted(names - set(values))
+    missing = sorted(names - set(given))
     if missing:
-        raise BadArtifact(f"[{name}] lacks {', '.join(missing)}")
-    return kind(**{key: _value(f"{name}.{key}", key, hints[key], values[key]) for key in names})
+        raise BadArtifact(f"[{name}] lacks {', '.join(missing)}", hint=_REQUIRED)
+    return kind(**{key: _value(f"{name}.{key}", key, hints[key], given[key]) for key in names})
 
 
 def _value(where: str, key: str, kind: type[Any], value: object) -> Any:
     if kind is float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise BadArtifact(f"{where} must be a number, not {value!r}")
-        return _real(where, float(value), binary32=key in BINARY32)
+        real = _real(where, value, binary32=key in BINARY32)
+        if key in WITHIN_BINARY32:
+            _real(where, real, binary32=True)
+        return real
     if type(value) is not kind:
         raise BadArtifact(f"{where} must be of type {kind.__name__}, not {value!r}")
     return value
 
 
-def _real(where: str, value: float, *, binary32: bool) -> float:
+def _real(where: str, given: float, *, binary32: bool) -> float:
+    try:
+        value = float(given)
+    except OverflowError as error:
+        raise BadArtifact(f"{where}: the number is too large for binary64") from error
     if not math.isfinite(value):
         raise BadArtifact(f"{where} must be finite, not {value}")
     if not binary32:
         return value
-    rounded = to_f32(value)
+    try:
+        rounded = to_f32(value)
+    except BadArtifact as error:
+        raise BadArtifact(f"{where}: {error.message}") from error
     if rounded == 0.0 and value != 0.0:
         raise BadArtifact(f"{where}: {value} is too small for binary32")
     return rounded

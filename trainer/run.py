@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from auditkit.errors import AuditkitError, BadArtifact, UsageError
 from auditkit.formats import record
 from auditkit.formats.recipe import Recipe
@@ -147,10 +149,19 @@ def _begin(training: Training) -> tuple[State, RunLog]:
     if records.is_file() and records.stat().st_size > len(record.MAGIC):
         # State 0 is completed before the first record is written, so somebody took the states away.
         raise BadArtifact(f"{work.folder}: there are records but no state", hint="put the states back, or prepare anew")
-    state = training.backend.place(initial_state(recipe))
+    state = training.backend.place(_initial_state(recipe))
     log = RunLog.create(work.folder)
     training.save(state, log)
     return state, log
+
+
+def _initial_state(recipe: Recipe) -> State:
+    with np.errstate(over="ignore"):  # told below, in words
+        state = initial_state(recipe)
+    for name, array in state.params.items():
+        if not np.isfinite(array).all():
+            raise UsageError(f"parameter {name} of state 0 is not finite", hint="lower init.std and init.residual_std")
+    return state
 
 
 def _finish(training: Training, state: State) -> str:

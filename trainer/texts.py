@@ -32,11 +32,15 @@ class TextFolder:
 
 
 def open_folder(folder: Path) -> TextFolder:
-    """List a folder's documents; raises `Unavailable` if it cannot be read and `UsageError` if there is no document."""
+    """A folder's documents; raises `Unavailable`, `UsageError` if there is none, `BadArtifact` naming a bad one."""
     if not folder.is_dir():
         raise Unavailable(f"{folder}: not a folder")
     entries = [path for path in folder.iterdir() if not path.name.startswith(".")]
     texts = [path for path in entries if path.suffix == SUFFIX and path.is_file()]
+    for path in sorted(entries):
+        if path.suffix == SUFFIX and not path.is_file() and not path.is_dir():
+            what = "a link that leads to no file" if path.is_symlink() else "not a regular file"
+            raise BadArtifact(f"{path}: {what}", hint="put the file there, or leave the name out")
     if not texts:
         raise UsageError(f"{folder}: no {SUFFIX} file in it", hint=f"each document is one UTF-8 file named *{SUFFIX}")
     documents = sorted(((_name(path), path) for path in texts), key=lambda pair: pair[0].encode("utf-8"))

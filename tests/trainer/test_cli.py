@@ -129,6 +129,35 @@ def test_names_beyond_the_terminal_are_shown_and_change_no_code(tmp_path: Path) 
     assert "\x1b" not in done.stderr + done.stdout
 
 
+@pytest.mark.optional("no /dev/full but on Linux")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_stdout_is_named_and_the_publication_is_there(finished_once: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "trainer", "publish", str(finished_once), str(tmp_path / "o"), "--name", "t"]
+    with Path("/dev/full").open("w", encoding="ascii") as full:
+        done = subprocess.run(
+            command, cwd=tiny.ROOT, stdout=full, stderr=subprocess.PIPE, encoding="utf-8", check=False, timeout=60
+        )
+    assert done.returncode == Verdict.UNAVAILABLE.code
+    assert done.stderr.splitlines()[-1] == (
+        "error: the work is done, but the result could not be written to stdout: no space left on device"
+    )
+    assert (tmp_path / "o" / "run.json").is_file()
+
+
+@pytest.mark.optional("Windows has no such limit")
+@pytest.mark.skipif(sys.platform == "win32", reason="no such limit on Windows")
+def test_a_publication_that_finds_no_room_names_where(finished_once: Path, tmp_path: Path) -> None:
+    child = tiny.start_child(
+        ["publish", str(finished_once), str(tmp_path / "o"), "--name", "t"],
+        before="import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))",
+    )
+    _, story = child.communicate(timeout=60)
+    assert child.returncode == Verdict.UNSUPPORTED.code
+    assert f"error: {tmp_path / 'o'}: file too large" in story
+    assert "make room, then publish again" in story
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.optional("Windows has no such signal")
 @pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="no such signal on Windows")
 def test_a_closed_pipe_gives_no_traceback(finished_once: Path, tmp_path: Path) -> None:

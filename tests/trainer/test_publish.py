@@ -139,7 +139,7 @@ def test_a_missing_state_is_refused(finished: Path, tmp_path: Path, capsys: pyte
         (
             "records.bin",
             16 + 12 * 140 + 136,
-            "records.bin: record 12: its lr does not follow from the recipe's schedule",
+            "records.bin: record 12: its lr does not follow from",
         ),
         ("checks.bin", 12 * 32, "(checks.bin)"),
         ("leaves.bin", 16 + 7 * 80 + 3, "the leaves of step 7 are not those of its record"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -29,10 +30,22 @@ def test_numbers_become_the_nearest_of_their_width(tmp_path: Path) -> None:
     assert Recipe.parse(recipe.encode()) == recipe
 
 
-def test_what_is_off_may_be_left_out(tmp_path: Path) -> None:
-    recipe = _load(tmp_path, RECIPE.replace("[loss]\nz_loss = 1e-4\n", "").replace("clip_norm = 1.0\n", ""))
-    assert (recipe.loss.z_loss, recipe.optimizer.clip_norm, recipe.model.sliding_window) == (0.0, 0.0, 0)
-    assert (recipe.optimizer.kind, recipe.numerics.version, recipe.schedule.decay_steps) == ("adamw", 1, 0)
+TABLE = tomllib.loads(RECIPE)
+KEYS = [(section, key) for section, keys in TABLE.items() for key in keys]
+
+
+@pytest.mark.parametrize(("section", "key"), KEYS)
+def test_every_key_is_required(section: str, key: str) -> None:
+    table = {name: dict(keys) for name, keys in TABLE.items()}
+    del table[section][key]
+    with pytest.raises(BadArtifact, match=rf"^\[{section}\] lacks {key}$"):
+        recipe_toml.from_table(table)
+
+
+@pytest.mark.parametrize("section", list(TABLE))
+def test_every_section_is_required(section: str) -> None:
+    with pytest.raises(BadArtifact, match=rf"^section \[{section}\] is missing$"):
+        recipe_toml.from_table({name: keys for name, keys in TABLE.items() if name != section})
 
 
 def test_integers_serve_as_numbers_and_line_ends_do_not_matter(tmp_path: Path) -> None:
@@ -56,6 +69,10 @@ def test_integers_serve_as_numbers_and_line_ends_do_not_matter(tmp_path: Path) -
         ("peak_lr = 3e-3", "peak_lr = true", r"schedule\.peak_lr must be a number"),
         ("z_loss = 1e-4", "z_loss = 1e-60", r"loss\.z_loss: 1e-60 is too small for binary32"),
         ("z_loss = 1e-4", "z_loss = 1e60", r"1e\+60 is not a finite binary32 number"),
+        ("\nstd = 0.02", "\nstd = 1e300", r"init\.std: 1e\+300 is not a finite binary32 number"),
+        ("residual_std = 0.02", "residual_std = 1e-60", r"init\.residual_std: 1e-60 is too small for binary32"),
+        ("peak_lr = 3e-3", "peak_lr = 1e39", r"schedule\.peak_lr: 1e\+39 is not a finite binary32 number"),
+        ("peak_lr = 3e-3", "peak_lr = 1" + "0" * 400, r"schedule\.peak_lr: the number is too large for binary64"),
         ("body_bits = 14", "body_bits = 15", "body_bits"),
         ('kind = "cosine"', 'kind = "linear"', r"schedule\.kind"),
         ("warmup_steps = 5", "warmup_steps = 25", "exceed total_steps 24"),

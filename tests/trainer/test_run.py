@@ -259,6 +259,25 @@ def test_a_recipe_that_diverges_ends_with_an_error_and_nothing_of_the_step(
     assert len(RecordFile.parse((prepared / "records.bin").read_bytes()).rows) == failed
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("std", "words"),
+    [
+        ("3e38", "of state 0 is not finite"),
+        ("1e300", "init.std: 1e+300 is not a finite binary32"),
+    ],
+)
+def test_wild_initial_weights_end_in_words_not_in_a_warning(
+    std: str, words: str, prepared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tiny.RECIPE.replace("\nstd = 0.02", f"\nstd = {std}")
+    (prepared / "recipe.toml").write_text(text, encoding="utf-8")
+    assert tiny.run(prepared) in (2, 4)
+    story = _story(capsys)
+    assert words in story
+    assert "Warning" not in story
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -39,6 +40,19 @@ def test_bad_utf8_names_file_offset_and_byte(tmp_path: Path, data: bytes, offset
     with pytest.raises(BadArtifact, match=rf"bad\.txt: not UTF-8 at byte {offset} \({byte}") as caught:
         list(open_folder(folder).read())
     assert "convert" in caught.value.hint
+
+
+@pytest.mark.optional("needs links and pipes")
+@pytest.mark.skipif(sys.platform == "win32", reason="no links or pipes for everyone on Windows")
+@pytest.mark.parametrize(("kind", "words"), [("link", "a link that leads to no file"), ("pipe", "not a regular file")])
+def test_what_cannot_be_a_document_is_refused_by_name(kind: str, words: str, tmp_path: Path) -> None:
+    folder = _write(tmp_path / "t", {"a.txt": b"a"})
+    if kind == "link":
+        (folder / "b.txt").symlink_to(folder / "none")
+    else:
+        os.mkfifo(folder / "b.txt")
+    with pytest.raises(BadArtifact, match=rf"b\.txt: {words}"):
+        open_folder(folder)
 
 
 def test_other_files_are_counted_and_hidden_ones_are_not(tmp_path: Path) -> None:

@@ -39,11 +39,13 @@ rope_theta = 10000.0
 norm_eps = 1e-5
 tied_head = true
 qk_norm = true
+sliding_window = 0
 
 [loss]
 z_loss = 1e-4
 
 [optimizer]
+kind = "adamw"
 beta1 = 0.9
 beta2 = 0.95
 eps = 1e-8
@@ -55,6 +57,7 @@ kind = "cosine"
 peak_lr = 3e-3
 min_lr = 3e-4
 warmup_steps = 5
+decay_steps = 0
 total_steps = 24
 
 [batch]
@@ -62,6 +65,8 @@ sequences = 3
 micro_batch_sequences = 2
 
 [numerics]
+version = 1
+product = "fx"
 body_bits = 14
 head_bits = 21
 
