@@ -23,6 +23,7 @@ from auditkit.formats.run import (
     Log,
     PublishedState,
     RunManifest,
+    check_mirrors,
     run_id,
     state_path,
 )
@@ -58,7 +59,7 @@ def publish(folder: Path, out: Path, options: PublishOptions) -> str:
 
     Raises `UsageError` if `out` exists, `Incomplete` if the run or a state is, `BadArtifact` if a check fails.
     """
-    _check_name(options.name)
+    _check_options(options)
     if out.exists() or out.is_symlink():
         raise UsageError(f"{out}: exists already", hint="a published run is never changed; choose another folder")
     with lock.hold(folder):
@@ -90,11 +91,12 @@ def publish(folder: Path, out: Path, options: PublishOptions) -> str:
     return f"run    {manifest.run_id()}\nsteps  {last}\nstates {' '.join(map(str, steps))}\nbytes  {size}"
 
 
-def _check_name(name: str) -> None:
+def _check_options(options: PublishOptions) -> None:
     try:
-        check_segment(name, "--name")
+        check_segment(options.name, "--name")
+        check_mirrors(options.mirrors)
     except BadArtifact as error:
-        raise UsageError(error.message) from error
+        raise UsageError(error.message.replace("run.mirrors", "--mirror")) from error
 
 
 def _last_step(work: Work, settings: Settings, *, partial: bool) -> int:

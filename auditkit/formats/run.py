@@ -184,7 +184,7 @@ class RunManifest:
         check_data(self.data, self.recipe)
         _check_log(self.log, self.recipe)
         _check_states(self.states, self.log)
-        _check_mirrors(self.mirrors)
+        check_mirrors(self.mirrors)
         _check_artifacts(self)
 
     @classmethod
@@ -312,7 +312,10 @@ def _check_states(states: tuple[PublishedState, ...], log: Log) -> None:
         before = state.step
 
 
-def _check_mirrors(mirrors: tuple[str, ...]) -> None:
+def check_mirrors(mirrors: tuple[str, ...]) -> None:
+    """Each is a plain http(s) address, at most LIMITS.mirrors of them, none twice; raises `BadArtifact` otherwise."""
+    if len(mirrors) > LIMITS.mirrors:
+        raise BadArtifact(f"run.mirrors: {len(mirrors)} addresses, at most {LIMITS.mirrors} are allowed")
     seen: set[str] = set()
     for mirror in mirrors:
         short = type(mirror) is str and len(mirror) <= LIMITS.url_characters

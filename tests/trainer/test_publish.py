@@ -197,9 +197,23 @@ def test_a_name_that_no_folder_may_have_is_refused(
     assert "error: --name" in capsys.readouterr().err
 
 
-def test_a_mirror_that_is_no_plain_address_is_refused(
-    finished_once: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "mirrors",
+    [
+        ["ftp://example.org/"],
+        ["http://a:99999/x"],
+        ["http://a:0"],
+        ["https://u:p@example.org/"],
+        ["https://a/?q"],
+        ["http://1.2.3.400/"],
+        ["https://a/", "https://a/"],
+        [f"https://a/{n}" for n in range(33)],
+    ],
+)
+def test_a_mirror_that_is_no_plain_address_is_refused_before_anything_is_read(
+    mirrors: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _publish(finished_once, tmp_path / "out", "--mirror", "ftp://example.org/") != 0
-    assert "run.mirrors" in capsys.readouterr().err
+    more = [word for mirror in mirrors for word in ("--mirror", mirror)]
+    assert _publish(tmp_path / "no-work-folder", tmp_path / "out", *more) == 2
+    assert capsys.readouterr().err.startswith("error: --mirror: ")
     assert list(tmp_path.iterdir()) == []
