@@ -21,11 +21,12 @@ from tests.replay.make_run import RECIPE
 
 # A model of 2.4 million parameters, in a process of its own: peak memory and seconds of a step, and both estimates.
 PROGRAM = """
-import json, resource, sys, time
+import json, time
 from dataclasses import replace
 import numpy as np
 from auditkit.replay import cost
 from auditkit.replay.backend import choose
+from tests.peak_memory import peak_bytes
 from tests.replay.make_run import RECIPE
 
 model = replace(RECIPE.model, vocab_size=4096, hidden_size=192, num_layers=4, num_heads=6, num_kv_heads=2, head_dim=32,
@@ -38,8 +39,7 @@ tokens = np.random.default_rng(1).integers(0, 4096, (8, 129))
 began = time.perf_counter()
 new, _ = backend.step(state, tokens, recipe)
 seconds = time.perf_counter() - began
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-print(json.dumps([peak, cost.memory_bytes(recipe, 2), seconds, speed.step]))
+print(json.dumps([peak_bytes(), cost.memory_bytes(recipe, 2), seconds, speed.step]))
 """
 
 

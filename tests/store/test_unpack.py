@@ -199,16 +199,17 @@ def test_one_tensor_from_a_mirror_when_the_first_lies(plain: Saved, shop: Shop) 
 
 
 MEASURE = """
-import resource, sys
+import sys
 from pathlib import Path
 from auditkit.formats.state import StateDocument, StateIndex
 from auditkit.store.unpack import check_tensors
+from tests.peak_memory import peak_bytes
 folder = Path(sys.argv[1])
 document = StateDocument.parse((folder / "state.json").read_bytes())
 index = StateIndex.parse((folder / "index.json").read_bytes())
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak_bytes()
 check_tensors({s.path: folder / s.path for s in index.files}, document, index)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // (1 if sys.platform != "darwin" else 1024))
+print((peak_bytes() - before) // 1024)
 """
 
 
