@@ -8,7 +8,8 @@
 #   torch    dev, and the CPU build of torch that some tests compare with
 #
 # A finished set leaves a stamp that holds what it depends on (this path, the Python, pyproject.toml): a moved folder, another
-# Python or an edited pyproject.toml installs again, and an interrupted run leaves no stamp.
+# Python or an edited pyproject.toml installs again, and an interrupted run leaves no stamp. So does a `pip install .` by hand:
+# it puts a copy of auditkit in the place of this checkout, without the bundled runs and blind to later edits.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -62,7 +63,15 @@ fingerprint() {
     cksum <pyproject.toml
 }
 
-finished() { [ -f "$venv/.installed-$1" ] && [ "$(fingerprint "$1")" = "$(cat "$venv/.installed-$1")" ]; }
+# auditkit is imported from here: read from the files of an editable install, since starting Python to ask takes longer.
+from_here() {
+    for packages in $venv/lib/python*/site-packages; do
+        [ ! -e "$packages/auditkit/__init__.py" ] && cat "$packages"/*auditkit_verifier*.pth 2>/dev/null | grep -qxF "$here" && return 0
+    done
+    return 1
+}
+
+finished() { [ -f "$venv/.installed-$1" ] && from_here && [ "$(fingerprint "$1")" = "$(cat "$venv/.installed-$1")" ]; }
 
 finish() { fingerprint "$1" >"$venv/.installed-$1"; }
 
