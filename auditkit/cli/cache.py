@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from auditkit.cli import options
+from auditkit.cli.command import Command
 from auditkit.cli.console import printable
 from auditkit.cli.outcome import Outcome, to_json
 from auditkit.verdict import Verdict
@@ -12,7 +13,7 @@ from auditkit.verdict import Verdict
 app = typer.Typer(help="Show or clean the cache of downloads.", rich_markup_mode=None)
 
 
-@app.command("path")
+@app.command("path", cls=Command)
 def path(cache_dir: options.CacheDir = None, json: options.Json = False) -> Outcome:
     """Print the folder in which downloads are kept."""
     from auditkit.store.cache import Cache
@@ -28,7 +29,7 @@ def path(cache_dir: options.CacheDir = None, json: options.Json = False) -> Outc
     return Outcome(Verdict.MATCH, printable(str(cache.folder)))
 
 
-@app.command("gc")
+@app.command("gc", cls=Command)
 def gc(cache_dir: options.CacheDir = None, json: options.Json = False) -> Outcome:
     """Remove what interrupted downloads left behind; finished files and downloads under way stay."""
     from auditkit.cli.progress import size

@@ -31,8 +31,7 @@ def emit(text: str) -> None:
     if sys.stdout is None:
         raise OutputFailed(errno.EBADF, "stdout is closed")
     try:
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
-        sys.stdout.flush()
+        _write(sys.stdout, text if text.endswith("\n") else text + "\n")
     except BrokenPipeError:
         _silence(sys.stdout)
     except OSError as error:
@@ -71,6 +70,27 @@ def is_live(stream: TextIO | None) -> bool:
 def is_coloured(stream: TextIO | None) -> bool:
     """Whether a stream may carry colour: a live terminal and NO_COLOR empty (https://no-color.org)."""
     return is_live(stream) and not os.environ.get("NO_COLOR")
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """Write and flush all of it; OSError if only a part can be written.
+
+    An unbuffered stream (python -u, PYTHONUNBUFFERED) has a raw file below, whose writes may be short without an error,
+    at a limit of the file size for example; the text layer does not look.
+    """
+    stream.flush()
+    raw = getattr(stream, "buffer", None)
+    if not isinstance(raw, io.RawIOBase):
+        stream.write(text)
+        stream.flush()
+        return
+    encoded = text.replace("\n", os.linesep).encode(stream.encoding or "utf-8", stream.errors or "strict")
+    left = memoryview(encoded)
+    while left:
+        count = raw.write(left)
+        if not count:
+            raise OSError(errno.EAGAIN, "only a part could be written")
+        left = left[count:]
 
 
 def _silence(stream: TextIO) -> None:

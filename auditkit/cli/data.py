@@ -14,7 +14,7 @@ from auditkit.cli.outcome import Outcome, to_json
 if TYPE_CHECKING:
     from auditkit.replay.data import DataReport
 
-Chosen = Annotated[int, typer.Option("--step", metavar="N", help="One step, counted from 0.")]
+Chosen = Annotated[int, typer.Option("--step", parser=options.number, metavar="N", help="One step, counted from 0.")]
 
 
 def data(

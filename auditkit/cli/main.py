@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from auditkit.cli import cache, console, data, diff, doctor, fetch, plan, show, verify
+from auditkit.cli.command import ComputingCommand
 from auditkit.cli.interrupt import INTERRUPTED, Signals
 from auditkit.cli.outcome import Outcome, error_json
 from auditkit.errors import AuditkitError, Unavailable, Unsupported, UsageError
@@ -53,13 +54,13 @@ def _top(
     pass
 
 
-app.command("verify", short_help="Replay steps of a run and compare every bit.")(verify.verify)
-app.command("fetch", short_help="Fetch what a verification needs, and nothing else.")(fetch.fetch)
-app.command("plan", short_help="Say what a verification would cost here.")(plan.plan)
-app.command("show", short_help="Show a run, a record or the log.")(show.show)
-app.command("data", short_help="Show the documents and the text behind a step.")(data.data)
-app.command("diff", short_help="Compare two states bit by bit.")(diff.diff)
-app.command("doctor", short_help="Test whether this machine is fit to verify.")(doctor.doctor)
+app.command("verify", cls=ComputingCommand, short_help="Replay steps of a run and compare every bit.")(verify.verify)
+app.command("fetch", cls=ComputingCommand, short_help="Fetch what a verification needs, and nothing else.")(fetch.fetch)
+app.command("plan", cls=ComputingCommand, short_help="Say what a verification would cost here.")(plan.plan)
+app.command("show", cls=ComputingCommand, short_help="Show a run, a record or the log.")(show.show)
+app.command("data", cls=ComputingCommand, short_help="Show the documents and the text behind a step.")(data.data)
+app.command("diff", cls=ComputingCommand, short_help="Compare two states bit by bit.")(diff.diff)
+app.command("doctor", cls=ComputingCommand, short_help="Test whether this machine is fit to verify.")(doctor.doctor)
 app.add_typer(cache.app, name="cache")
 
 
@@ -79,7 +80,7 @@ def run(argv: list[str], signals: Signals) -> int:
     try:
         outcome = _dispatch(argv, signals)
     except KeyboardInterrupt:
-        outcome = _failed(argv, Verdict.INTERRUPTED, "interrupted", "run the same command again: downloads resume")
+        outcome = _interrupted(argv, signals.code)
     code = outcome.verdict.code
     if outcome.text:
         try:
@@ -119,6 +120,14 @@ def _failed(argv: list[str], verdict: Verdict, message: str, hint: str) -> Outco
     if hint:
         console.tell(f"hint: {console.printable(hint)}")
     return Outcome(verdict, error_json(verdict, message, hint) if "--json" in argv else "")
+
+
+def _interrupted(argv: list[str], code: int) -> Outcome:
+    """The outcome of a signal; `code` is its exit code, which the JSON object names as well."""
+    message, hint = "interrupted", "run the same command again: downloads resume"
+    outcome = _failed([], Verdict.INTERRUPTED, message, hint)
+    text = error_json(Verdict.INTERRUPTED, message, hint, code=code or INTERRUPTED)
+    return Outcome(outcome.verdict, text) if "--json" in argv else outcome
 
 
 def _internal(argv: list[str], error: Exception) -> Outcome:

@@ -7,13 +7,26 @@ from typing import Annotated
 
 import typer
 
-Step = Annotated[int | None, typer.Option("--step", metavar="N", help="One step, counted from 0.")]
+
+def number(text: str) -> int:
+    """A number of ASCII digits; int() would take 1_0, blanks and other scripts' digits too."""
+    if not (text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 20):
+        raise typer.BadParameter(f"{text!r} is not a number of at most 20 digits")
+    return int(text)
+
+
+Step = Annotated[int | None, typer.Option("--step", parser=number, metavar="N", help="One step, counted from 0.")]
 Steps = Annotated[
     str | None, typer.Option("--steps", metavar="A:B", help="Steps A to B-1 (half-open: 10:13 is 10, 11, 12).")
 ]
-Random = Annotated[int | None, typer.Option("--random", metavar="K", help="K different steps drawn at random.")]
+Random = Annotated[
+    int | None, typer.Option("--random", parser=number, metavar="K", help="K different steps drawn at random.")
+]
 Seed = Annotated[
-    int | None, typer.Option("--seed", metavar="S", help="Seed of --random; without it a fresh one is drawn and named.")
+    int | None,
+    typer.Option(
+        "--seed", parser=number, metavar="S", help="Seed of --random; without it a fresh one is drawn and named."
+    ),
 ]
 Run = Annotated[
     str | None,
@@ -30,7 +43,10 @@ Device = Annotated[
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option("--threads", metavar="N", help="Threads of the replay; any number gives the same bits.")
+    int | None,
+    typer.Option(
+        "--threads", parser=number, metavar="N", help="Threads of the replay; any number gives the same bits."
+    ),
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Use the cache and local files only.")]
 CacheDir = Annotated[

@@ -18,10 +18,10 @@ class Outcome:
     text: str
 
 
-def error_json(verdict: Verdict, message: str, hint: str) -> str:
-    """The one JSON object of a command that failed before it had a result."""
-    value = {"format": ERROR_FORMAT, "verdict": verdict.name, "code": verdict.code, "message": message, "hint": hint}
-    return to_json(value)
+def error_json(verdict: Verdict, message: str, hint: str, *, code: int | None = None) -> str:
+    """The one JSON object of a command that failed before it had a result; `code` where it is not the verdict's."""
+    number = verdict.code if code is None else code
+    return to_json({"format": ERROR_FORMAT, "verdict": verdict.name, "code": number, "message": message, "hint": hint})
 
 
 def to_json(value: object) -> str:

@@ -25,7 +25,9 @@ class What(StrEnum):
 
 def show(
     what: Annotated[What, typer.Argument(metavar="run|step|log", help="The run, one step's record, or the log.")],
-    number: Annotated[int | None, typer.Argument(metavar="[N]", help="The step, for `show step N`.")] = None,
+    number: Annotated[
+        int | None, typer.Argument(parser=options.number, metavar="[N]", help="The step, for `show step N`.")
+    ] = None,
     run: options.Run = None,
     artifacts: options.Artifacts = None,
     offline: options.Offline = False,

@@ -83,7 +83,7 @@ def diff(left: StoredState, right: StoredState, names: tuple[str, str]) -> Diffe
         right.document.root(),
         _fields(left.document, right.document),
         tuple(found),
-        len(left.document.tensors),
+        len(left.document.tensors) + len(entries),
     )
 
 

@@ -115,8 +115,10 @@ def _range(steps: str | tuple[int, int] | range) -> tuple[int, int]:
         if steps.step != 1:
             raise UsageError(f"{steps!r} does not count by one")
         pair = steps.start, steps.stop
-    else:
+    elif isinstance(steps, tuple) and len(steps) == 2:
         pair = steps
+    else:
+        raise UsageError(f"steps must be 'A:B', a pair or a range, not {steps!r}")
     first_step = _bounded("steps", pair[0], 0, MAX_STEP)
     stop_step = _bounded("steps", pair[1], 0, MAX_STEP)
     if stop_step <= first_step:

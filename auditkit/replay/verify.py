@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from auditkit.errors import AuditkitError, BadArtifact, Unsupported, UsageError
 from auditkit.formats.recipe import Recipe
-from auditkit.replay import machine
+from auditkit.replay import arguments, machine
 from auditkit.replay.backend import Backend, choose
 from auditkit.replay.cost import parameter_bytes
 from auditkit.replay.interval import Replayer
@@ -24,17 +23,17 @@ MEMORY_HINT = "`auditkit plan` says how much a step needs; fewer --threads need 
 
 
 def verify(
-    run: str | None = None,
+    run: arguments.Place | None = None,
     *,
     step: int | None = None,
     steps: str | tuple[int, int] | range | None = None,
     random: int | None = None,
     seed: int | None = None,
-    artifacts: str | None = None,
+    artifacts: arguments.Place | None = None,
     device: str = "auto",
     threads: int | None = None,
     offline: bool = False,
-    cache_dir: Path | None = None,
+    cache_dir: arguments.Place | None = None,
     progress: Progress | None = None,
     downloads: Progress | None = None,
     backend: Backend | None = None,
@@ -49,7 +48,10 @@ def verify(
     a call or a selection that makes no sense.
     """
     selection = select(step=step, steps=steps, random=random, seed=seed)
-    name = run if run is not None else default_run()
+    arguments.check_options(device, threads, offline)
+    named, nearer = arguments.place("run", run), arguments.place("artifacts", artifacts)
+    folder = arguments.folder("cache_dir", cache_dir)
+    name = named if named is not None else default_run()
     draft = _Draft(name, selection)
     try:
         # Before anything is fetched: a machine that cannot calculate, or a device that is not there, ends it here.
@@ -62,7 +64,7 @@ def verify(
     except AuditkitError as error:
         return draft.failed(error)
     try:
-        draft.run = open_run(name, artifacts=artifacts, cache_dir=cache_dir, offline=offline, progress=downloads)
+        draft.run = open_run(name, artifacts=nearer, cache_dir=folder, offline=offline, progress=downloads)
     except UsageError:
         raise
     except AuditkitError as error:

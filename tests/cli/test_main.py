@@ -86,6 +86,31 @@ def test_a_result_that_cannot_be_written_is_an_error(tmp_path: Path, honest: Pat
 
 @POSIX
 @POSIX_OPTIONAL
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_result_cut_short_is_an_error(tmp_path: Path, honest: Path, unbuffered: str) -> None:
+    """At a limit of the file size an unbuffered stream writes a part, and reports no error."""
+    target = tmp_path / "result.json"
+    line = f'ulimit -f 2; $A verify --run "$RUN" --step 0 --json >{shlex.quote(str(target))}'
+    done = shell(line, tmp_path, honest, PYTHONUNBUFFERED=unbuffered)
+    assert done.returncode == 5, done.stderr
+    assert done.stderr == "error: the result could not be written: file too large\n"
+    assert target.stat().st_size in (1024, 2048)  # blocks of 512 bytes by POSIX, of 1024 in some shells
+
+
+@POSIX
+@POSIX_OPTIONAL
+def test_a_small_address_space_is_unsupported(tmp_path: Path, honest: Path) -> None:
+    """OpenBLAS would end the process with code 1 while NumPy is imported."""
+    if sys.platform == "darwin":
+        pytest.skip("macOS does not enforce a limit of the address space")
+    done = shell('ulimit -v 200000; $A verify --run "$RUN" --step 0 --json', tmp_path, honest)
+    assert (done.returncode, json.loads(done.stdout)["verdict"]) == (6, "UNSUPPORTED")
+    assert done.stderr.startswith("error: the address space is limited to 204,800,000 bytes, at least 1,073,741,824")
+    assert shell("ulimit -v 200000; $A --version", tmp_path, honest).returncode == 0
+
+
+@POSIX
+@POSIX_OPTIONAL
 def test_help_that_cannot_be_written_is_an_error(tmp_path: Path, honest: Path) -> None:
     done = shell("$A --help >/dev/full", tmp_path, honest)
     assert (done.returncode, done.stderr) == (5, "error: no space left on device\n")
@@ -159,7 +184,8 @@ def test_signals(tmp_path: Path, honest: Path, number: signal.Signals, code: int
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == code
-    assert json.loads(out)["verdict"] == "INTERRUPTED"
+    found = json.loads(out)
+    assert (found["verdict"], found["code"]) == ("INTERRUPTED", code)
     assert err == "error: interrupted\nhint: run the same command again: downloads resume\n"
 
 

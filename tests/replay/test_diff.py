@@ -75,3 +75,16 @@ def test_names_that_lead_nowhere(honest: Path, tmp_path: Path) -> None:
     for name in ("nothing", f"{honest}:x", f"{honest}:3", f"{honest}:99"):
         with pytest.raises(UsageError):
             open_named(name)
+
+
+def test_tensors_of_either_side_are_counted_once(honest: Path) -> None:
+    other = open_named("sotu-tiny:0")
+    left = open_named(f"{honest}:4")
+    pairs = {e.order for e in left.document.tensors} | {e.order for e in other.document.tensors}
+    assert len(left.document.tensors) < len(pairs)  # or counting one side would do
+    for found in (diff(left, other, ("left", "right")), diff(other, left, ("left", "right"))):
+        assert found.compared == len(pairs)
+        assert len(found.tensors) <= found.compared
+        alone = [tensor for tensor in found.tensors if tensor.note.startswith("only in ")]
+        both = len(left.document.tensors) + len(other.document.tensors) - len(pairs)
+        assert len(alone) == len(pairs) - both
