@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,14 +28,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _tell(explain(error))
     except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
+        console.tell("error: interrupted")
         return Verdict.INTERRUPTED.code
     except MemoryError:
-        print("error: out of memory", file=sys.stderr)
+        console.tell("error: out of memory")
         return Verdict.UNSUPPORTED.code
     except Exception:  # noqa: BLE001 - a bug of ours: Python's own exit code 1 is never used, so say it under 70
         traceback.print_exc()
-        print("error: internal error, please report the lines above", file=sys.stderr)
+        console.tell("error: internal error, please report the lines above")
         return Verdict.INTERNAL.code
 
 
@@ -51,9 +50,9 @@ def _say(summary: str, code: int) -> int:
 
 
 def _tell(error: AuditkitError) -> int:
-    print(f"error: {error.message}", file=sys.stderr)
+    console.tell(f"error: {error.message}")
     if error.hint:
-        print(f"hint: {error.hint}", file=sys.stderr)
+        console.tell(f"hint: {error.hint}")
     return error.verdict.code
 
 

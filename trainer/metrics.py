@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from auditkit.cli import console
 from trainer.disk import read_bytes, write_atomic
 
 METRICS = "metrics.jsonl"
@@ -31,7 +31,7 @@ def cut_metrics(path: Path, step: int) -> int:
     lines = [line for line, row in read_metrics(data) if row["step"] < step]
     kept = b"".join(lines)
     if len(lines) < step:
-        print(f"note: {path}: figures of {step - len(lines)} steps are missing; the run needs none", file=sys.stderr)
+        console.tell(f"note: {path}: figures of {step - len(lines)} steps are missing; the run needs none")
     if not path.is_file() or not data.startswith(kept):
         write_atomic(path, kept)
     return len(kept)

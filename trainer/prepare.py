@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import zstandard
 
+from auditkit.cli import console
 from auditkit.errors import BadArtifact, UsageError
 from auditkit.formats import stream
 from auditkit.formats.corpus import CorpusIndex, Document
@@ -51,7 +51,7 @@ def prepare(text_dir: Path, folder: Path, options: DataOptions) -> str:
             raise UsageError(f"{folder}: already prepared", hint="choose another work folder")
         remove_temporaries(folder)
         if texts.ignored:
-            print(f"left out: {texts.ignored} entries of {text_dir} that are not *.txt files", file=sys.stderr)
+            console.tell(f"left out: {texts.ignored} entries of {text_dir} that are not *.txt files")
         tokenizer = _train_tokenizer(texts, options.vocab_size)
         encoder = bpe.Encoder(tokenizer)
         corpus, ids = _write_documents(texts, encoder, work)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from auditkit.cli import console
 
 Report = Callable[[int, str], None]
 """`report(done, detail)`: how many of the total are done, and a few words about the latest."""
@@ -59,6 +60,6 @@ def _lines(label: str, total: int, clock: Callable[[], float]) -> Iterator[Repor
         now = clock()
         if completed == total or now - last >= LINE_SECONDS:
             last = now
-            print(f"{label} {completed}/{total} {detail}".rstrip(), file=sys.stderr, flush=True)
+            console.tell(f"{label} {completed}/{total} {detail}".rstrip())
 
     yield report

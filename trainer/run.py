@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from auditkit.cli import console
 from auditkit.errors import AuditkitError, BadArtifact, UsageError
 from auditkit.formats import record
 from auditkit.formats.recipe import Recipe
@@ -169,7 +169,7 @@ def _finish(training: Training, state: State) -> str:
     try:
         plot_loss(work.metrics, work.loss_plot, title=f"{work.folder.resolve().name}: {state.step} of {last} steps")
     except AuditkitError as error:  # a run is not worth less for a missing picture
-        print(f"no loss plot: {error.message}; {error.hint}", file=sys.stderr)
+        console.tell(f"no loss plot: {error.message}; {error.hint}")
     if state.step < last:
-        print(f"stopped; python -m trainer resume {work.folder} goes on", file=sys.stderr)
+        console.tell(f"stopped; python -m trainer resume {work.folder} goes on")
     return f"step {state.step} of {last}\nstate {document(state, training.recipe, training.backend.ops).root()}"

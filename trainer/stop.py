@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
+
+from auditkit.cli import console
 
 
 class StopRequest:
@@ -25,7 +26,7 @@ class StopRequest:
         if self.signal is signal.SIGINT and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = signal.Signals(number)
-        print(f"{self.signal.name.lower()}: finishing this step, then saving", file=sys.stderr)
+        console.tell(f"{self.signal.name.lower()}: finishing this step, then saving")
 
 
 @contextlib.contextmanager

@@ -6,10 +6,10 @@ there would be published, and whoever replays the step would accuse the publishe
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from auditkit.cli import console
 from auditkit.errors import BadArtifact
 from auditkit.formats import leaves
 from auditkit.formats.digest import content_digest
@@ -42,7 +42,7 @@ def check(folder: Path, rows: Sequence[RecordRow], micro_batches: int) -> None:
     A folder without checks was made before there were any: it is taken with a note.
     """
     if not (folder / CHECKS).is_file():
-        print(f"note: no {CHECKS} in {folder}: damage to {RECORDS} since the training may not show", file=sys.stderr)
+        console.tell(f"note: no {CHECKS} in {folder}: damage to {RECORDS} since the training may not show")
         return
     noted = read_bytes(folder / CHECKS)
     if len(noted) < len(rows) * CHECK_BYTES:

@@ -144,6 +144,22 @@ def test_a_full_stdout_is_named_and_the_publication_is_there(finished_once: Path
     assert (tmp_path / "o" / "run.json").is_file()
 
 
+@pytest.mark.optional("no /dev/full but on Linux")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_stderr_stops_no_training(prepared: Path, finished_once: Path) -> None:
+    with Path("/dev/full").open("w", encoding="ascii") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "trainer", *tiny.run_arguments(prepared)],
+            cwd=tiny.ROOT,
+            stdout=subprocess.PIPE,
+            stderr=full,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 0
+    tiny.assert_same_run(prepared, finished_once)
+
+
 @pytest.mark.optional("Windows has no such limit")
 @pytest.mark.skipif(sys.platform == "win32", reason="no such limit on Windows")
 def test_a_publication_that_finds_no_room_names_where(finished_once: Path, tmp_path: Path) -> None:
