@@ -1,9 +1,12 @@
-// BLAKE3 (plain mode) of many buffers of device memory at once. Specification: the BLAKE3 paper, sections 2.1 to 2.5.
+// BLAKE3 of many buffers of device memory at once, plain or keyed. Specification: the BLAKE3 paper, sections 2.1 to 2.5.
 //
 // A buffer is cut into chunks of 1024 bytes, and its tree joins neighbours level by level; a last node without a neighbour rises
 // as it is. `chunks` hashes one chunk a thread and joins the 128 of a block to one node; `parents` joins up to 512 nodes of one
 // buffer to one, and is launched until every buffer is down to one. Whoever holds the last node of a buffer sets the flag ROOT
 // and writes the digest. A launch cuts buffers at fixed places, so its shape cannot change the result.
+//
+// `chunks_keyed` and `parents_keyed` do the same in keyed mode: every chunk and parent begins from the key's words in place of the IV,
+// with the flag KEYED_HASH. They are kernels of their own so that plain mode, which hashes whole states, pays nothing for them.
 //
 // Buffers are found by bisection: `first` (n+1) holds the number of the first block of each buffer, and then the number of
 // blocks of the launch. A buffer that is finished has no block.
@@ -19,6 +22,7 @@
 #define CHUNK_END 2u
 #define PARENT 4u
 #define ROOT 8u
+#define KEYED_HASH 16u
 
 __device__ __forceinline__ u32 rotated(u32 x, u32 n) { return __funnelshift_r(x, x, n); }
 
@@ -33,16 +37,31 @@ __device__ __forceinline__ void mix(u32& a, u32& b, u32& c, u32& d, u32 x, u32 y
     b = rotated(b ^ c, 7);
 }
 
-__device__ __forceinline__ void first_value(u32* cv) {
+__device__ __forceinline__ void initial_vector(u32* cv) {
     const u32 iv[8] = {0x6a09e667u, 0xbb67ae85u, 0x3c6ef372u, 0xa54ff53au, 0x510e527fu, 0x9b05688cu, 0x1f83d9abu, 0x5be0cd19u};
 #pragma unroll
     for (i32 i = 0; i < 8; i++) cv[i] = iv[i];
 }
 
+// What every chunk and parent begins from, and the flag of the mode. The two modes are types, so that each kernel is compiled for one.
+struct Plain {
+    static constexpr u32 flag = 0;
+    __device__ __forceinline__ void first_value(u32* cv) const { initial_vector(cv); }
+};
+
+struct Keyed {
+    static constexpr u32 flag = KEYED_HASH;
+    const u32* __restrict__ key;  // (8), the key's 32 bytes as little-endian words
+    __device__ __forceinline__ void first_value(u32* cv) const {
+#pragma unroll
+        for (i32 i = 0; i < 8; i++) cv[i] = __ldg(key + i);
+    }
+};
+
 // cv (8) <- the compression of m (16) under cv. m is permuted on the way, at compile time: all indices are constants.
 __device__ __forceinline__ void compress(u32* cv, u32* m, u64 counter, u32 bytes, u32 flags) {
     u32 v[16];
-    first_value(v + 8);
+    initial_vector(v + 8);
 #pragma unroll
     for (i32 i = 0; i < 8; i++) v[i] = cv[i];
     v[12] = (u32)counter;
@@ -109,7 +128,8 @@ __device__ __forceinline__ i64 buffer_of(const u64* first, i64 n, u64 block) {
 
 // Joins nodes[.][0..count) to nodes[.][0]; count <= 2 * blockDim.x. With is_last the final joint is the root of the buffer.
 // Node j's word w lies at nodes[w * stride + j], so that neighbouring threads use neighbouring banks.
-__device__ __forceinline__ void join(u32* nodes, u32 stride, u32 count, bool is_last) {
+template <class Mode>
+__device__ __forceinline__ void join(const Mode& mode, u32* nodes, u32 stride, u32 count, bool is_last) {
     while (count > 1) {
         u32 pairs = count / 2, next = count - pairs, t = threadIdx.x;
         u32 m[16], cv[8];
@@ -119,8 +139,8 @@ __device__ __forceinline__ void join(u32* nodes, u32 stride, u32 count, bool is_
                 m[w] = nodes[w * stride + 2 * t];
                 m[8 + w] = nodes[w * stride + 2 * t + 1];
             }
-            first_value(cv);
-            compress(cv, m, 0, BLOCK_BYTES, PARENT | (is_last && next == 1 ? ROOT : 0));
+            mode.first_value(cv);
+            compress(cv, m, 0, BLOCK_BYTES, Mode::flag | PARENT | (is_last && next == 1 ? ROOT : 0));
         } else if (t < next) {
 #pragma unroll
             for (i32 w = 0; w < 8; w++) cv[w] = nodes[w * stride + 2 * t];
@@ -135,12 +155,11 @@ __device__ __forceinline__ void join(u32* nodes, u32 stride, u32 count, bool is_
     }
 }
 
-// pointers, lengths (n): address and bytes of each buffer. first (n+1). out (blocks, 8): a node a block; or, for a buffer of one
-// block, digests (n, 8).
-GLOBAL void __launch_bounds__(CHUNKS) chunks(const u64* __restrict__ pointers, const u64* __restrict__ lengths,
-                                             const u64* __restrict__ first, i64 n, u32* __restrict__ out,
-                                             u32* __restrict__ digests) {
-    __shared__ u32 nodes[8 * CHUNKS];
+// The body of `chunks`; nodes is a shared array (8 * CHUNKS).
+template <class Mode>
+__device__ __forceinline__ void chunks_in(const Mode& mode, u32* nodes, const u64* __restrict__ pointers,
+                                          const u64* __restrict__ lengths, const u64* __restrict__ first, i64 n,
+                                          u32* __restrict__ out, u32* __restrict__ digests) {
     u32 t = threadIdx.x;
     i64 buffer = buffer_of(first, n, blockIdx.x);
     u64 length = lengths[buffer], begin = (blockIdx.x - first[buffer]) * CHUNKS;  // in chunks
@@ -151,8 +170,8 @@ GLOBAL void __launch_bounds__(CHUNKS) chunks(const u64* __restrict__ pointers, c
         u64 chunk = begin + t, left = length - chunk * CHUNK_BYTES;
         const u8* p = (const u8*)pointers[buffer] + chunk * CHUNK_BYTES;
         i32 bytes = left < CHUNK_BYTES ? (i32)left : CHUNK_BYTES;
-        u32 cv[8], flags = CHUNK_START;
-        first_value(cv);
+        u32 cv[8], flags = Mode::flag | CHUNK_START;
+        mode.first_value(cv);
 #pragma unroll 1
         do {
             i32 some = bytes < BLOCK_BYTES ? bytes : BLOCK_BYTES;
@@ -162,21 +181,21 @@ GLOBAL void __launch_bounds__(CHUNKS) chunks(const u64* __restrict__ pointers, c
             compress(cv, m, chunk, (u32)some, flags);
             p += BLOCK_BYTES;
             bytes -= BLOCK_BYTES;
-            flags = 0;
+            flags = Mode::flag;
         } while (bytes > 0);
 #pragma unroll
         for (i32 w = 0; w < 8; w++) nodes[w * CHUNKS + t] = cv[w];
     }
     __syncthreads();
-    join(nodes, CHUNKS, count, is_last);
+    join(mode, nodes, CHUNKS, count, is_last);
     if (t < 8) (is_last ? digests + 8 * buffer : out + 8 * (i64)blockIdx.x)[t] = nodes[t * CHUNKS];
 }
 
-// nodes (.., 8) of the launch before and its first_in (n+1); first (n+1) of this one; out and digests as above.
-GLOBAL void __launch_bounds__(PARENTS) parents(const u32* __restrict__ in, const u64* __restrict__ first_in,
-                                               const u64* __restrict__ first, i64 n, u32* __restrict__ out,
-                                               u32* __restrict__ digests) {
-    __shared__ u32 nodes[8 * 2 * PARENTS];
+// The body of `parents`; nodes is a shared array (8 * 2 * PARENTS).
+template <class Mode>
+__device__ __forceinline__ void parents_in(const Mode& mode, u32* nodes, const u32* __restrict__ in,
+                                           const u64* __restrict__ first_in, const u64* __restrict__ first, i64 n,
+                                           u32* __restrict__ out, u32* __restrict__ digests) {
     i64 buffer = buffer_of(first, n, blockIdx.x);
     u64 total = first_in[buffer + 1] - first_in[buffer], begin = (blockIdx.x - first[buffer]) * (2 * PARENTS);
     u32 count = (u32)(total - begin < 2 * PARENTS ? total - begin : 2 * PARENTS);
@@ -184,7 +203,40 @@ GLOBAL void __launch_bounds__(PARENTS) parents(const u32* __restrict__ in, const
     const u32* p = in + 8 * (first_in[buffer] + begin);
     for (u32 i = threadIdx.x; i < 8 * count; i += PARENTS) nodes[i % 8 * (2 * PARENTS) + i / 8] = p[i];
     __syncthreads();
-    join(nodes, 2 * PARENTS, count, is_last);
+    join(mode, nodes, 2 * PARENTS, count, is_last);
     u32 t = threadIdx.x;
     if (t < 8) (is_last ? digests + 8 * buffer : out + 8 * (i64)blockIdx.x)[t] = nodes[t * 2 * PARENTS];
+}
+
+// pointers, lengths (n): address and bytes of each buffer. first (n+1). out (blocks, 8): a node a block; or, for a buffer of one
+// block, digests (n, 8).
+GLOBAL void __launch_bounds__(CHUNKS) chunks(const u64* __restrict__ pointers, const u64* __restrict__ lengths,
+                                             const u64* __restrict__ first, i64 n, u32* __restrict__ out,
+                                             u32* __restrict__ digests) {
+    __shared__ u32 nodes[8 * CHUNKS];
+    chunks_in(Plain{}, nodes, pointers, lengths, first, n, out, digests);
+}
+
+// nodes (.., 8) of the launch before and its first_in (n+1); first (n+1) of this one; out and digests as above.
+GLOBAL void __launch_bounds__(PARENTS) parents(const u32* __restrict__ in, const u64* __restrict__ first_in,
+                                               const u64* __restrict__ first, i64 n, u32* __restrict__ out,
+                                               u32* __restrict__ digests) {
+    __shared__ u32 nodes[8 * 2 * PARENTS];
+    parents_in(Plain{}, nodes, in, first_in, first, n, out, digests);
+}
+
+// As `chunks`; key (8).
+GLOBAL void __launch_bounds__(CHUNKS) chunks_keyed(const u64* __restrict__ pointers, const u64* __restrict__ lengths,
+                                                   const u64* __restrict__ first, i64 n, u32* __restrict__ out,
+                                                   u32* __restrict__ digests, const u32* __restrict__ key) {
+    __shared__ u32 nodes[8 * CHUNKS];
+    chunks_in(Keyed{key}, nodes, pointers, lengths, first, n, out, digests);
+}
+
+// As `parents`; key (8).
+GLOBAL void __launch_bounds__(PARENTS) parents_keyed(const u32* __restrict__ in, const u64* __restrict__ first_in,
+                                                     const u64* __restrict__ first, i64 n, u32* __restrict__ out,
+                                                     u32* __restrict__ digests, const u32* __restrict__ key) {
+    __shared__ u32 nodes[8 * 2 * PARENTS];
+    parents_in(Keyed{key}, nodes, in, first_in, first, n, out, digests);
 }

@@ -1,4 +1,6 @@
-"""BLAKE3 digests: plain for contents (what `b3sum` prints), under a derive-key context for the roots of documents."""
+"""BLAKE3 digests: plain for contents (what `b3sum` prints), keyed for proofs of work, and under a derive-key context
+for the roots of documents.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,9 @@ GRADIENT_ROOT = "auditkit gradient root v1"
 BATCH_ROOT = "auditkit batch root v1"
 RUN_ID = "auditkit run id v1"
 RECIPE_ROOT = "auditkit recipe root v1"
+WORK_KEY = "auditkit work key v1"
+
+KEY_BYTES = 32  # of keyed BLAKE3
 
 ZERO_DIGEST: Digest = "0" * 64
 
@@ -38,6 +43,12 @@ def check_digest(text: object, what: str) -> Digest:
 def content_digest(data: BytesLike) -> Digest:
     """Plain BLAKE3 of the bytes, as `b3sum` prints it; an array counts as its C-order bytes as they lie in memory."""
     return _hash(data, None)
+
+
+def keyed_digest(key: bytes, data: BytesLike) -> Digest:
+    """BLAKE3 of the bytes in keyed mode, key (32 bytes); an array counts as in `content_digest`."""
+    flat = flat_bytes(data)
+    return blake3(flat, key=key, max_threads=_threads(flat)).hexdigest()
 
 
 def root(context: str, data: BytesLike) -> Digest:
@@ -73,7 +84,11 @@ def flat_bytes(data: BytesLike) -> bytes | bytearray | memoryview:
 
 def _hash(data: BytesLike, context: str | None) -> Digest:
     flat = flat_bytes(data)
-    threads = blake3.AUTO if len(flat) >= THREADS_FROM_BYTES else 1
+    threads = _threads(flat)
     if context is None:
         return blake3(flat, max_threads=threads).hexdigest()
     return blake3(flat, derive_key_context=context, max_threads=threads).hexdigest()
+
+
+def _threads(flat: bytes | bytearray | memoryview) -> int:
+    return blake3.AUTO if len(flat) >= THREADS_FROM_BYTES else 1

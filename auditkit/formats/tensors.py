@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from auditkit.errors import BadArtifact
 from auditkit.formats import canonical
 from auditkit.formats.canonical import shown
-from auditkit.formats.digest import GRADIENT_ROOT, ZERO_DIGEST, Digest, check_digest, content_digest, root
+from auditkit.formats.digest import GRADIENT_ROOT, ZERO_DIGEST, Digest, check_digest, content_digest, keyed_digest, root
 from auditkit.formats.fields import Fields
 from auditkit.formats.limits import LIMITS
 
@@ -129,9 +129,12 @@ def little_endian(array: NDArray[Any]) -> NDArray[Any]:
     return np.ascontiguousarray(array, dtype=DTYPES[dtype_name(array.dtype)]).reshape(array.shape)
 
 
-def tensor_digest(array: NDArray[Any]) -> Digest:
-    """Plain BLAKE3 of the little-endian C-order bytes, whatever the strides and byte order of the array."""
-    return content_digest(little_endian(array))
+def tensor_digest(array: NDArray[Any], key: bytes | None = None) -> Digest:
+    """BLAKE3, plain or with a key of 32 bytes, of the little-endian C-order bytes, whatever the strides and byte order
+    of the array.
+    """
+    data = little_endian(array)
+    return content_digest(data) if key is None else keyed_digest(key, data)
 
 
 def gradient_root(entries: Iterable[TensorEntry]) -> Digest:

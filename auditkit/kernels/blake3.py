@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from auditkit.formats.digest import Digest
+from auditkit.formats.digest import KEY_BYTES, Digest
 from auditkit.kernels.device import Array, Device
 
 CHUNK_BYTES = 1024
@@ -15,23 +15,24 @@ _CHUNKS = 128  # chunks that a block of the kernel `chunks` joins to one node
 _PARENTS = 256  # threads of a block of `parents`, which joins twice as many nodes
 
 
-def digests(device: Device, arrays: Sequence[Array]) -> list[Digest]:
-    """The content digest of each array's bytes in C order; waits for the device.
+def digests(device: Device, arrays: Sequence[Array], key: bytes | None = None) -> list[Digest]:
+    """The digest of each array's bytes in C order, plain or with a key of 32 bytes; waits for the device.
 
     arrays: C-contiguous, of any dtype and size, also empty. Arrays of up to 128 KiB take one launch for all of them
-    together, up to 64 MiB two, up to 32 GiB three. Raises ValueError for an array with strides.
+    together, up to 64 MiB two, up to 32 GiB three. ValueError: an array with strides, or a key of another size.
     """
     if not arrays:
         return []
-    words = device.download(digest_words(device, arrays))  # (n, 8) u32
+    words = device.download(digest_words(device, arrays, key))  # (n, 8) u32
     text = words.astype("<u4").tobytes().hex()
     return [text[64 * i : 64 * i + 64] for i in range(len(arrays))]
 
 
-def digest_words(device: Device, arrays: Sequence[Array]) -> Array:
+def digest_words(device: Device, arrays: Sequence[Array], key: bytes | None = None) -> Array:
     """The same digests, left on the device: (n, 8) uint32, little-endian words. Does not wait."""
     if any(not array.flags.c_contiguous for array in arrays):
         raise ValueError("only C-contiguous arrays can be hashed in place")
+    mode, keys = _mode(device, key)
     n = len(arrays)
     lengths = np.array([array.nbytes for array in arrays], np.uint64)
     firsts = _levels(lengths)
@@ -41,14 +42,23 @@ def digest_words(device: Device, arrays: Sequence[Array]) -> Array:
     found = device.empty((n, 8), np.uint32)
     blocks = [int(level[-1]) for level in firsts]
     nodes = device.empty((blocks[0], 8), np.uint32)
-    args = [table[:n], table[n : 2 * n], first[0], np.int64(n), nodes, found]
-    device.launch("blake3", "chunks", blocks[0], _CHUNKS, args)
+    args = [table[:n], table[n : 2 * n], first[0], np.int64(n), nodes, found, *keys]
+    device.launch("blake3", f"chunks{mode}", blocks[0], _CHUNKS, args)
     for level in range(1, len(blocks)):
         joined = device.empty((blocks[level], 8), np.uint32)
-        args = [nodes, first[level - 1], first[level], np.int64(n), joined, found]
-        device.launch("blake3", "parents", blocks[level], _PARENTS, args)
+        args = [nodes, first[level - 1], first[level], np.int64(n), joined, found, *keys]
+        device.launch("blake3", f"parents{mode}", blocks[level], _PARENTS, args)
         nodes = joined
     return found
+
+
+def _mode(device: Device, key: bytes | None) -> tuple[str, list[Array]]:
+    """How the kernels of the mode end, and what they take besides: the key's words (8,) u32."""
+    if key is None:
+        return "", []
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(key)}")
+    return "_keyed", [device.upload(np.frombuffer(key, "<u4").astype(np.uint32))]
 
 
 def _levels(lengths: npt.NDArray[np.uint64]) -> list[npt.NDArray[np.uint64]]:

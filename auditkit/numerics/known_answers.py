@@ -136,7 +136,9 @@ def _merge_heads(ops: Any, place: Place) -> Outputs:
 
 @_probe
 def _digests(ops: Any, place: Place) -> Outputs:
-    yield " ".join(ops.digests([place(rows(33)), place(_integers()), place(floats(13, 1000))]))
+    arrays = [place(rows(33)), place(_integers()), place(floats(13, 1000))]
+    yield " ".join(ops.digests(arrays))
+    yield " ".join(ops.digests(arrays, bytes(range(32))))
 
 
 @_probe

@@ -31,9 +31,9 @@ def merge_heads(x: F32) -> F32:
     return np.ascontiguousarray(x.transpose(0, 2, 1, 3)).reshape(batch * tokens, heads * dim)
 
 
-def digests(arrays: Sequence[F32 | I64]) -> list[Digest]:
-    """The tensor digest of each array."""
-    return [tensor_digest(array) for array in arrays]
+def digests(arrays: Sequence[F32 | I64], key: bytes | None = None) -> list[Digest]:
+    """The tensor digest of each array; with a key of 32 bytes, in BLAKE3's keyed mode."""
+    return [tensor_digest(array, key) for array in arrays]
 
 
 def check_finite(arrays: Mapping[str, F32]) -> None:

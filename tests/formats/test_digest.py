@@ -12,18 +12,21 @@ from hypothesis import strategies as st
 
 from auditkit.errors import BadArtifact
 from auditkit.formats import digest
-from auditkit.formats.digest import Hasher, content_digest, root
+from auditkit.formats.digest import Hasher, content_digest, keyed_digest, root
 
-# test_vectors.json of the BLAKE3 repository: input of 0 and of 1 byte, hash and derive_key.
+# test_vectors.json of the BLAKE3 repository: input of 0 and of 1 byte, hash, derive_key and keyed_hash.
 CONTEXT = "BLAKE3 2019-12-27 16:29:52 test vectors context"
+KEY = b"whats the Elvish word for friend"
 KNOWN = {
     b"": (
         "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262",
         "2cc39783c223154fea8dfb7c1b1660f2ac2dcbd1c1de8277b0b0dd39b7e50d7d",
+        "92b2b75604ed3c761f9d6f62392c8a9227ad0ea3f09573e783f1498a4ed60d26",
     ),
     b"\0": (
         "2d3adedff11b61f14c886e35afa036736dcd87a74d27b5c1510225d0f592e213",
         "b3e2e340a117a499c6cf2398a19ee0d29cca2bb7404c73063382693bf66cb06c",
+        "6d7878dfff2f485635d39013278ae14f1454b8c0a3a2d34bc1ab38228a80c95b",
     ),
 }
 
@@ -32,6 +35,7 @@ KNOWN = {
 def test_the_answers_of_the_specification(data: bytes) -> None:
     assert content_digest(data) == KNOWN[data][0]
     assert root(CONTEXT, data) == KNOWN[data][1]
+    assert keyed_digest(KEY, data) == KNOWN[data][2]
 
 
 @pytest.mark.parametrize("size", [0, 1, 1023, 1024, 1025, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3_000_001])

@@ -24,6 +24,24 @@ KNOWN = {
     1025: "d00278ae47eb27b34faecf67b4fe263f82d5412916c1ffd97c8cb7fb814b8444",
     102400: "bc3e3d41a1146b069abffad3c0d44860cf664390afce4d9661f7902e7943e085",
 }
+# The keyed hash of some of them, under the key of that file.
+KEY = b"whats the Elvish word for friend"
+KNOWN_KEYED = {
+    0: "92b2b75604ed3c761f9d6f62392c8a9227ad0ea3f09573e783f1498a4ed60d26",
+    1: "6d7878dfff2f485635d39013278ae14f1454b8c0a3a2d34bc1ab38228a80c95b",
+    1023: "c951ecdf03288d0fcc96ee3413563d8a6d3589547f2c2fb36d9786470f1b9d6e",
+    1024: "75c46f6f3d9eb4f55ecaaee480db732e6c2105546f1e675003687c31719c7ba4",
+    1025: "357dc55de0c7e382c900fd6e320acc04146be01db6a8ce7210b7189bd664ea69",
+    2048: "879cf1fa2ea0e79126cb1063617a05b6ad9d0b696d0d757cf053439f60a99dd1",
+    2049: "9f29700902f7c86e514ddc4df1e3049f258b2472b6dd5267f61bf13983b78dd5",
+    3072: "044a0e7b172a312dc02a4c9a818c036ffa2776368d7f528268d2e6b5df191770",
+    3073: "68dede9bef00ba89e43f31a6825f4cf433389fedae75c04ee9f0cf16a427c95a",
+    4097: "00df940cd36bb9fa7cbbc3556744e0dbc8191401afe70520ba292ee3ca80abbc",
+    8193: "954a2a75420c8d6547e3ba5b98d963e6fa6491addc8c023189cc519821b4a1f5",
+    31744: "efa53b389ab67c593dba624d898d0f7353ab99e4ac9d42302ee64cbf9939a419",
+    102400: "1c35d1a5811083fd7119f5d5d1ba027b4d01c0c6c49fb6ff2cf75393ea5db4a7",
+}
+MODES = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "keyed"])
 BLOCK = 128 * 1024  # bytes that one block of the first launch joins
 LEVEL = 512 * BLOCK  # bytes that two launches join
 
@@ -32,8 +50,9 @@ def cycle(length: int) -> npt.NDArray[np.uint8]:
     return (np.arange(length) % 251).astype(np.uint8)
 
 
-def package(x: npt.NDArray[Any]) -> str:
-    return blake3(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data).hexdigest()
+def package(x: npt.NDArray[Any], key: bytes | None = None) -> str:
+    data = np.ascontiguousarray(x).reshape(-1).view(np.uint8).data
+    return (blake3(data) if key is None else blake3(data, key=key)).hexdigest()
 
 
 def test_official_lengths_in_one_batch(device: Any) -> None:
@@ -43,29 +62,54 @@ def test_official_lengths_in_one_batch(device: Any) -> None:
     assert {length: got[OFFICIAL.index(length)] for length in KNOWN} == KNOWN
 
 
-def test_each_official_length_alone(device: Any) -> None:
+def test_official_lengths_in_one_batch_keyed(device: Any) -> None:
+    inputs = [cycle(length) for length in OFFICIAL]
+    got = digests(device, [device.upload(x) for x in inputs], KEY)
+    assert got == [package(x, KEY) for x in inputs]
+    assert {length: got[OFFICIAL.index(length)] for length in KNOWN_KEYED} == KNOWN_KEYED
+
+
+@MODES
+def test_each_official_length_alone(device: Any, key: bytes | None) -> None:
     for length in OFFICIAL:
-        assert digests(device, [device.upload(cycle(length))]) == [package(cycle(length))], length
+        assert digests(device, [device.upload(cycle(length))], key) == [package(cycle(length), key)], length
 
 
 @pytest.mark.parametrize(
     "length", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK + 1, 5 * BLOCK - 64, 1_000_003, 3 * 1024 * 1024 + 65]
 )
-def test_lengths_of_several_blocks(device: Any, length: int) -> None:
+@MODES
+def test_lengths_of_several_blocks(device: Any, key: bytes | None, length: int) -> None:
     x = np.random.default_rng(length).integers(0, 256, length).astype(np.uint8)
-    assert digests(device, [device.upload(x)]) == [package(x)]
+    assert digests(device, [device.upload(x)], key) == [package(x, key)]
 
 
-def test_a_step_of_tensors_in_one_batch(device: Any) -> None:
+@MODES
+def test_a_step_of_tensors_in_one_batch(device: Any, key: bytes | None) -> None:
     rng = np.random.default_rng(5)
     shapes = [(64,), (0,), (1,), (3, 5), (257, 64), (64, 257), (1000, 33), (2, 3, 4, 5), (128, 256), (129, 256), (7,)]
     arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes * 6]
     arrays += [np.array(7, np.int64), np.arange(300_000, dtype=np.uint16)]
     held = [device.upload(x) for x in arrays]
     before = len(getattr(device, "launches", []))
-    assert digests(device, held) == [package(x) for x in arrays]
+    assert digests(device, held, key) == [package(x, key) for x in arrays]
     if isinstance(device, EmulatedDevice):
-        assert device.launches[before:] == [("blake3", "chunks"), ("blake3", "parents")]
+        mode = "" if key is None else "_keyed"
+        assert device.launches[before:] == [("blake3", f"chunks{mode}"), ("blake3", f"parents{mode}")]
+
+
+def test_a_bit_in_each_word_of_the_key_counts(device: Any) -> None:
+    x = [device.upload(cycle(length)) for length in (0, 1, 1025, BLOCK + 1)]
+    keys = [bytes(32), *((1 << bit).to_bytes(32, "little") for bit in range(0, 256, 31))]
+    got = [digest for key in keys for digest in digests(device, x, key)]
+    assert got == [package(cycle(length), key) for key in keys for length in (0, 1, 1025, BLOCK + 1)]
+    assert len(set(got)) == len(got)
+
+
+def test_keys_of_another_size_are_refused(device: Any) -> None:
+    for size in (0, 31, 33):
+        with pytest.raises(ValueError, match="32 bytes"):
+            digests(device, [device.upload(cycle(1))], bytes(size))
 
 
 def test_no_arrays_no_digests(device: Any) -> None:
@@ -121,7 +165,9 @@ class TestOnTheEmulator:
     def test_no_order_and_no_old_byte_matters(self, architecture: str, seed: int, poison: int) -> None:
         emulated = EmulatedDevice(architecture=architecture, seed=seed, poison=poison)
         inputs = [cycle(length) for length in (0, 65, 1025, 5121, BLOCK + 1, 3 * BLOCK - 1)]
-        assert digests(emulated, [emulated.upload(x) for x in inputs]) == [package(x) for x in inputs]
+        held = [emulated.upload(x) for x in inputs]
+        for key in (None, KEY):
+            assert digests(emulated, held, key) == [package(x, key) for x in inputs]
 
 
 class TestOnACard:
@@ -145,6 +191,8 @@ class TestOnACard:
         held = [card.upload(x) for x in arrays]
         want = [package(x) for x in arrays]
         assert all(digests(card, held) == want for _ in range(50))
+        want = [package(x, KEY) for x in arrays]
+        assert all(digests(card, held, KEY) == want for _ in range(50))
 
 
 @pytest.mark.parametrize(

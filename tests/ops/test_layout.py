@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from auditkit.formats.digest import content_digest
+from auditkit.formats.digest import content_digest, keyed_digest
 from auditkit.numerics.layout import add, check_finite, digests, merge_heads, split_heads
 from auditkit.numerics.nonfinite import NonFinite
 from tests.ops.cases import LARGEST, NOT_FINITE, awkward_rows, floats, frozen, strided, with_value
@@ -47,6 +47,9 @@ def test_digests_are_of_the_bytes_in_c_order() -> None:
     x, sums = floats(1, 4, 6), np.arange(-3, 3, dtype=np.int64)
     got = digests([x, strided(x), x.astype(">f4"), sums])
     assert got == [content_digest(x.tobytes())] * 3 + [content_digest(sums.astype("<i8").tobytes())]
+    key = bytes(range(32))
+    keyed = digests([x, strided(x), x.astype(">f4"), sums], key)
+    assert keyed == [keyed_digest(key, x.tobytes())] * 3 + [keyed_digest(key, sums.astype("<i8").tobytes())]
 
 
 @pytest.mark.parametrize("bad", NOT_FINITE)
