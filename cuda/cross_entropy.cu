@@ -19,6 +19,12 @@
 #define LOSS_UNIT 4294967296.0f     // 2^32
 #define BATCH 4                     // cells that a thread reads at a time
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define RESIDENT 1  // two would spill
+#else
+#define RESIDENT 2  // blocks a multiprocessor
+#endif
+
 // The fold of all threads' values, for all of them. Each type has its own shared array, so the maximum of the next row may be
 // written while the sum of this one is read: the barrier of the sum lies between two maxima, and the other way round.
 template <class T, class Fold>
@@ -81,11 +87,13 @@ template <int N>
 __device__ __forceinline__ float softmax_sum(const float* row, float* kept, i64 vocab, i64 held, float largest, bool* valid) {
     i64 total = 0;
     for_cells<N>(row, kept, vocab, held, [&](i64 at, float (&v)[N]) {
+        u32 part = 0;
 #pragma unroll
         for (int c = 0; c < N; c++) {
-            v[c] = exp_f32(v[c] - largest);
+            v[c] = exp_nonpositive(v[c] - largest);
             *valid = *valid && v[c] <= 1.0f;
-            total += __float2int_rn(v[c] * SOFTMAX_UNIT);
+            part += (u32)__float2int_rn(v[c] * SOFTMAX_UNIT);
+            if (c % 2 == 1 || c == N - 1) total += part, part = 0;  // two terms are at most 2^31
         }
         if (at < held) store_cell(kept + at, v);
     });
@@ -115,7 +123,7 @@ __device__ __forceinline__ void rows_of(float* logits, const u32* targets, i64* 
         for_cells<N>(x, kept, vocab, held, [&](i64 at, float (&v)[N]) {
 #pragma unroll
             for (int c = 0; c < N; c++) {
-                float e = at < held ? v[c] : exp_f32(v[c] - largest);
+                float e = at < held ? v[c] : exp_nonpositive(v[c] - largest);
                 float gradient = e * factor;
                 v[c] = at + c == target ? gradient - scale : gradient;
             }
@@ -129,7 +137,7 @@ GLOBAL void __launch_bounds__(512, 1)
     extern __shared__ float4 shared[];
     rows_of<1>(logits, targets, loss, status, (float*)shared, rows, vocab, held, small, z_loss, scale);
 }
-GLOBAL void __launch_bounds__(512, 1)
+GLOBAL void __launch_bounds__(512, RESIDENT)
     cross_entropy_4(float* logits, const u32* targets, i64* loss, u32* status, i64 rows, i64 vocab, i64 held, i64 small, float z_loss, float scale) {
     extern __shared__ float4 shared[];
     rows_of<4>(logits, targets, loss, status, (float*)shared, rows, vocab, held, small, z_loss, scale);
