@@ -1,0 +1,257 @@
+"""How much of a run has been verified, by whom: the status of every step from many attestations and one policy.
+
+What a key says. Of one key's attestations of one step the latest decides (`finished`, which the signer states; of
+several with the same time the worst), so a correction replaces what it corrects, and repeating a result adds nothing.
+A key can change only its own word by that, and one that said two different things is listed in `contradictions`,
+whatever it says now. Attestations without a result (UNAVAILABLE and the like) replace nothing: not to have reached a
+file takes no earlier MATCH or MISMATCH back.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from auditkit.errors import UsageError
+from auditkit.trust.rows import AUTOMATION, Rows
+from auditkit.verdict import Verdict
+
+Array = NDArray[Any]
+Flags = NDArray[np.bool_]
+
+_MATCH, _MISMATCH = Verdict.MATCH.code, Verdict.MISMATCH.code
+
+
+class Status(enum.IntEnum):
+    """What the attestations that count say of one step, worst first."""
+
+    MISMATCH = 0  # `threshold` keys or more computed one and the same other result, none says MATCH
+    DISPUTED = 1  # any other step with a MISMATCH
+    OPEN = 2  # no MATCH
+    PARTIAL = 3  # fewer keys or families than the policy asks for
+    COVERED = 4
+
+
+class Voters(Protocol):
+    """What `cover` asks of a policy."""
+
+    @property
+    def threshold(self) -> int: ...
+
+    @property
+    def families(self) -> int: ...
+
+    def why_not(self, keyid: str, automation: str) -> str: ...
+
+
+@dataclass(frozen=True)
+class Anyone:
+    """The rule without a policy: each valid key counts, one is enough, automation does not count."""
+
+    threshold: int = 1
+    families: int = 1
+    publisher: str = ""  # key id that the run's manifest names
+
+    def why_not(self, keyid: str, automation: str) -> str:
+        """Why an attestation by this key does not count, or nothing."""
+        if keyid == self.publisher:
+            return "the publisher's key"
+        return f"automation ({automation})" if automation else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Coverage:
+    """The status of every step of a run of `size` steps, and what it follows from.
+
+    `status` u8, `matches`, `mismatches` and `families` i32 are (size,): keys that count and say so, and different
+    hardware families among the matches. `counts` and `stands` are (rows,) bool: whether an attestation may count, and
+    whether it is (or repeats) what its key says now. `reasons` tells why those of a (key, automation) do not count.
+    `by_family` is the number of steps with a MATCH that stands, for each hardware family.
+    """
+
+    rows: Rows
+    size: int
+    threshold: int
+    families_needed: int
+    status: NDArray[np.uint8]
+    matches: NDArray[np.int32]
+    mismatches: NDArray[np.int32]
+    families: NDArray[np.int32]
+    counts: Flags
+    stands: Flags
+    reasons: dict[tuple[int, int], str]
+    votes: Votes
+    by_family: dict[str, int]
+
+    @cached_property
+    def totals(self) -> dict[Status, int]:
+        """How many steps have each status; they add up to `size`."""
+        found = np.bincount(self.status, minlength=len(Status))
+        return {status: int(found[status]) for status in Status}
+
+    @property
+    def verdict(self) -> Verdict:
+        """MISMATCH if any step is one, else INCOMPLETE if any is not covered, else MATCH."""
+        if self.totals[Status.MISMATCH]:
+            return Verdict.MISMATCH
+        return Verdict.MATCH if self.size and self.totals[Status.COVERED] == self.size else Verdict.INCOMPLETE
+
+    def steps(self, status: Status) -> Array:
+        """The steps with a status, ascending, i64."""
+        return np.flatnonzero(self.status == status)
+
+    def ranges(self, status: Status) -> list[tuple[int, int]]:
+        """The steps with a status as ranges (first, stop), half-open, ascending."""
+        return ranges(self.status == status)
+
+    @cached_property
+    def gaps(self) -> list[tuple[int, int]]:
+        """The steps for which no key that counts says anything decided, as half-open ranges."""
+        return self.ranges(Status.OPEN)
+
+    def not_verifiable(self, verdict: Verdict) -> Array:
+        """Open steps for which a key that counts reports `verdict` (UNAVAILABLE, BAD_ARTIFACT), ascending."""
+        reported = np.zeros(self.size, np.bool_)
+        reported[self.rows.step[self.counts & (self.rows.verdict == verdict.code)]] = True
+        return np.flatnonzero(reported & (self.status == Status.OPEN))
+
+    @property
+    def contradictions(self) -> list[tuple[int, int]]:
+        """(step, index of the key) of keys that count and said two different things of one step."""
+        votes = self.votes
+        return list(zip(votes.step[votes.torn].tolist(), votes.key[votes.torn].tolist(), strict=True))
+
+    @cached_property
+    def by_key(self) -> dict[str, Array]:
+        """For each key, (keys,) i64: attestations, those without a result, and steps with its MATCH and MISMATCH."""
+        votes, keys = self.votes, len(self.rows.keys)
+        return {
+            "attestations": np.bincount(self.rows.key, minlength=keys),
+            "match": np.bincount(votes.key[votes.statement == 0], minlength=keys),
+            "mismatch": np.bincount(votes.key[votes.statement > 0], minlength=keys),
+            "undecided": np.bincount(self.rows.key[~self.rows.decided], minlength=keys),
+        }
+
+    def why_not(self, key: int) -> str:
+        """Why attestations of a key do not count, where some do not."""
+        found = [self.reasons[key, a] for a in range(len(AUTOMATION)) if (key, a) in self.reasons]
+        return "; ".join(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, eq=False)
+class Votes:
+    """What each key says of each step now: (votes,) arrays ordered by step, then key.
+
+    `statement` i64 is 0 for MATCH and 1 + outcome for MISMATCH; `torn` whether the key ever said anything else.
+    """
+
+    step: NDArray[np.int64]
+    key: NDArray[np.int64]
+    statement: NDArray[np.int64]
+    torn: Flags
+
+
+def cover(rows: Rows, trust: Voters, size: int) -> Coverage:
+    """The coverage of a run of `size` steps. UsageError: a row of a step that the run does not have."""
+    if len(rows.step) and not (0 <= int(rows.step.min()) and int(rows.step.max()) < size):
+        raise UsageError(f"an attestation is about a step outside 0 to {size - 1}")
+    counts, reasons = _counting(rows, trust)
+    votes, stands = _votes(rows, counts & rows.decided)
+    matches = _per_step(votes.step[votes.statement == 0], size)
+    mismatches = _per_step(votes.step[votes.statement > 0], size)
+    matched, kinds = _matched_families(rows, stands), max(len(rows.families), 1)
+    families = _per_step(matched // kinds, size)
+    agreeing = _agreeing(votes, size)
+    status = np.full(size, Status.PARTIAL, np.uint8)
+    status[(matches >= trust.threshold) & (families >= trust.families)] = Status.COVERED
+    status[matches == 0] = Status.OPEN
+    status[mismatches > 0] = Status.DISPUTED
+    status[(agreeing >= trust.threshold) & (matches == 0)] = Status.MISMATCH
+    return Coverage(
+        rows=rows,
+        size=size,
+        threshold=trust.threshold,
+        families_needed=trust.families,
+        status=status,
+        matches=matches,
+        mismatches=mismatches,
+        families=families,
+        counts=counts,
+        stands=stands,
+        reasons=reasons,
+        votes=votes,
+        by_family=dict(zip(rows.families, np.bincount(matched % kinds, minlength=kinds).tolist(), strict=False)),
+    )
+
+
+def ranges(flags: Flags) -> list[tuple[int, int]]:
+    """Where `flags` (n,) is true, as half-open ranges, ascending."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], flags, [False])).astype(np.int8)))
+    return [(first, stop) for first, stop in edges.reshape(-1, 2).tolist()]
+
+
+def _counting(rows: Rows, trust: Voters) -> tuple[Flags, dict[tuple[int, int], str]]:
+    """Whether each row counts; a policy is asked once for each key and kind of automation that there are."""
+    kinds = len(AUTOMATION)
+    combined = rows.key.astype(np.int64) * kinds + rows.automation
+    table = np.zeros(len(rows.keys) * kinds, np.bool_)
+    reasons = {}
+    for code in np.flatnonzero(np.bincount(combined, minlength=len(table))).tolist():
+        key, automation = divmod(code, kinds)
+        reason = trust.why_not(rows.keys[key], AUTOMATION[automation])
+        table[code] = not reason
+        if reason:
+            reasons[key, automation] = reason
+    return table[combined], reasons
+
+
+def _votes(rows: Rows, used: Flags) -> tuple[Votes, Flags]:
+    """What each key says of each step, from the rows in `used`, and which rows say the same as their key does now."""
+    index = np.flatnonzero(used)
+    keys = max(len(rows.keys), 1)
+    pair = rows.step[index] * keys + rows.key[index]
+    order = np.argsort(pair)
+    index, pair = index[order], pair[order]
+    begins = np.flatnonzero(np.concatenate(([True], pair[1:] != pair[:-1]))) if len(pair) else np.zeros(0, np.int64)
+    # 0 for MATCH, so that among attestations of the same second a MISMATCH wins
+    said = np.where(rows.verdict[index] == _MISMATCH, rows.outcome[index].astype(np.int64) + 1, 0)
+    finished = rows.finished[index]
+    group = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, len(pair))))
+    if len(begins) == len(pair):
+        statement, torn = said, np.zeros(len(pair), np.bool_)
+    else:
+        last = finished == np.maximum.reduceat(finished, begins)[group]
+        statement = np.maximum.reduceat(np.where(last, said, -1), begins)
+        torn = np.maximum.reduceat(said, begins) != np.minimum.reduceat(said, begins)
+    stands = np.zeros(len(rows.step), np.bool_)
+    stands[index] = said == statement[group]
+    return Votes(pair[begins] // keys, pair[begins] % keys, statement, torn), stands
+
+
+def _per_step(steps: Array, size: int) -> NDArray[np.int32]:
+    return np.bincount(steps, minlength=size).astype(np.int32)
+
+
+def _matched_families(rows: Rows, stands: Flags) -> Array:
+    """Each (step, family) with a MATCH that stands, once, as step * families + family.
+
+    Of a key that repeated a result on other hardware each family is there, or doing more would count for less.
+    """
+    chosen = stands & (rows.verdict == _MATCH)
+    return np.unique(rows.step[chosen] * max(len(rows.families), 1) + rows.family[chosen])
+
+
+def _agreeing(votes: Votes, size: int) -> Array:
+    """For each step how many keys say MISMATCH with the same result, at most; (size,) i64."""
+    against = votes.statement > 0
+    most = np.zeros(size, np.int64)
+    if against.any():
+        width = int(votes.statement.max()) + 1
+        found, counts = np.unique(votes.step[against] * width + votes.statement[against], return_counts=True)
+        np.maximum.at(most, found // width, counts)
+    return most
