@@ -34,6 +34,21 @@ class Limits:
     mirrors: int = 32
     documents: int = 1 << 19
     ids_bytes: int = 1 << 30  # token ids of a run without a stream: a verifier holds them in memory
+    key_file_bytes: int = 16 * 1024
+    envelope_bytes: int = 64 * 1024
+    envelope_signatures: int = 16
+    statement_subjects: int = 16
+    svr_properties: int = 64
+    message_characters: int = 2000
+    policy_bytes: int = 4 * 1024 * 1024
+    policy_auditors: int = 4096
+    policy_witnesses: int = 256
+    note_bytes: int = 256 * 1024  # a signed note; 16 signatures of 5 kB, which C2SP asks for, take 110 kB
+    note_signatures: int = 100
+    note_name_bytes: int = 255  # name of a key, origin of a log: what a length byte of tlog-cosignature can say
+    log_entries: int = (1 << 53) - 1
+    log_entry_bytes: int = 65535  # C2SP tlog-tiles: a length of 16 bits
+    log_proof_bytes: int = 1024 * 1024
     file_bytes: int = 1 << 50  # 1 PiB; keeps every sum of sizes below 2^53
 
 

@@ -10,8 +10,8 @@ from auditkit.formats.canonical import MAX_INT
 from auditkit.formats.limits import LIMITS
 
 UNITS = (
-    "artifacts bytes characters dimensions documents levels micro_batches_per_step mirrors shards_per_state states "
-    "steps tensors_per_state values"
+    "artifacts auditors bytes characters dimensions documents entries levels micro_batches_per_step mirrors "
+    "properties shards_per_state signatures states steps subjects tensors_per_state values witnesses"
 ).split()
 
 
