@@ -12,6 +12,7 @@ def fetch(
     steps: options.Steps = None,
     random: options.Random = None,
     seed: options.Seed = None,
+    part: options.Part = None,
     run: options.Run = None,
     artifacts: options.Artifacts = None,
     offline: options.Offline = False,
@@ -27,7 +28,7 @@ def fetch(
     from auditkit.replay.fetch import fetch as bring
     from auditkit.replay.selection import select
 
-    selection = select(step=step, steps=steps, random=random, seed=seed)
+    selection = select(step=step, steps=steps, random=random, seed=seed, part=part)
     with Board() as board:
         done = bring(
             run, selection, artifacts=artifacts, cache_dir=cache_dir, offline=offline, downloads=board.handle()

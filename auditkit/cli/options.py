@@ -17,7 +17,10 @@ def number(text: str) -> int:
 
 Step = Annotated[int | None, typer.Option("--step", parser=number, metavar="N", help="One step, counted from 0.")]
 Steps = Annotated[
-    str | None, typer.Option("--steps", metavar="A:B", help="Steps A to B-1 (half-open: 10:13 is 10, 11, 12).")
+    str | None,
+    typer.Option(
+        "--steps", metavar="A:B", help="Steps A to B-1 (half-open: 10:13 is 10, 11, 12), or a list: 3,17,20:25."
+    ),
 ]
 Random = Annotated[
     int | None, typer.Option("--random", parser=number, metavar="K", help="K different steps drawn at random.")
@@ -27,6 +30,10 @@ Seed = Annotated[
     typer.Option(
         "--seed", parser=number, metavar="S", help="Seed of --random; without it a fresh one is drawn and named."
     ),
+]
+Part = Annotated[
+    str | None,
+    typer.Option("--part", metavar="I/N", help="Of these steps those of machine I of N; each machine has its own."),
 ]
 Run = Annotated[
     str | None,

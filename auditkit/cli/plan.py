@@ -19,6 +19,7 @@ def plan(
     steps: options.Steps = None,
     random: options.Random = None,
     seed: options.Seed = None,
+    part: options.Part = None,
     run: options.Run = None,
     artifacts: options.Artifacts = None,
     device: options.Device = "auto",
@@ -37,7 +38,7 @@ def plan(
     from auditkit.replay.run import open_run
     from auditkit.replay.selection import select
 
-    selection = select(step=step, steps=steps, random=random, seed=seed)
+    selection = select(step=step, steps=steps, random=random, seed=seed, part=part)
     backend = choose(device, threads)
     with Board() as board:
         opened = open_run(run, artifacts=artifacts, cache_dir=cache_dir, offline=offline, progress=board.handle())

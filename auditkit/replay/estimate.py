@@ -68,7 +68,7 @@ class Estimate:
 
 def estimate(run: Run, selection: Selection, backend: Backend) -> Estimate:
     """Plan a verification and say what it costs; reads the manifest, the indexes and nothing else."""
-    plan = intervals(selection.resolve(run.size), run.published)
+    plan = intervals(selection.resolve(run.size, run.published), run.published)
     needed = needs(run, plan)
     speed = calibrate(run.recipe, backend)
     steps = sum(len(interval.steps) for interval in plan)

@@ -57,7 +57,7 @@ def fetch(
     """
     opened = open_run(run, artifacts=artifacts, cache_dir=cache_dir, offline=offline, progress=downloads)
     with opened:
-        steps = selection.resolve(opened.size)
+        steps = selection.resolve(opened.size, opened.published)
         needed = needs(opened, intervals(steps, opened.published))
         missing = needed.missing(opened)
         places = tuple(opened.store.file(need.path, need.size, need.digest) for need in needed.files)

@@ -29,6 +29,7 @@ def verify(
     steps: str | tuple[int, int] | range | None = None,
     random: int | None = None,
     seed: int | None = None,
+    part: str | tuple[int, int] | None = None,
     artifacts: arguments.Place | None = None,
     device: str = "auto",
     threads: int | None = None,
@@ -40,6 +41,9 @@ def verify(
 ) -> Report:
     """Verify one step, a half-open range of steps ("A:B", a pair or a range), or `random` steps drawn with `seed`.
 
+    `steps` may also be a list in words ("3,17,20:25"). `part` is "I/N": of the steps asked for, those of the I-th of N
+    machines, which replays from as few states as can be.
+
     `run` is the name of a bundled run, a path or a URL (default: the bundled run); `artifacts` a folder or URL that is
     tried first. `device` is "auto" or "cpu". `progress` is told of replayed micro-batches, `downloads` of fetched
     bytes. `backend` replaces the device's own.
@@ -47,7 +51,7 @@ def verify(
     Everything a publisher, the network or the machine can cause is a verdict of the report. Raises UsageError only, for
     a call or a selection that makes no sense.
     """
-    selection = select(step=step, steps=steps, random=random, seed=seed)
+    selection = select(step=step, steps=steps, random=random, seed=seed, part=part)
     arguments.check_options(device, threads, offline)
     named, nearer = arguments.place("run", run), arguments.place("artifacts", artifacts)
     folder = arguments.folder("cache_dir", cache_dir)
@@ -120,7 +124,7 @@ class _Draft:
 
 
 def _verify(draft: _Draft, run: Run, backend: Backend, progress: Progress) -> Report:
-    draft.wanted = draft.selection.resolve(run.size)
+    draft.wanted = draft.selection.resolve(run.size, run.published)
     # 1 manifest
     draft.checks.append(Check(1, Status.OK, run.manifest_digest))
     for number, check in ((2, check_chain), (3, check_log)):
