@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from auditkit.formats import bits, canonical
+from auditkit.formats.checkpoint import Checkpoint
 from auditkit.formats.compact import CompactRecords
 from auditkit.formats.corpus import CorpusIndex
 from auditkit.formats.digest import check_digest
 from auditkit.formats.leaves import LeavesFile
+from auditkit.formats.note import NoteKey, SignedNote
 from auditkit.formats.paths import check_path
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import RecordFile, StepRecord
@@ -16,8 +18,11 @@ from auditkit.formats.run import RunManifest
 from auditkit.formats.safetensors import SafetensorsHeader
 from auditkit.formats.state import StateDocument, StateIndex
 from auditkit.formats.stream import StreamIndex
+from auditkit.formats.tiles import decode_entries, encode_entries
+from auditkit.formats.tlog_proof import LogProof
 from auditkit.formats.zstd import decompress
 from tests.formats import samples
+from tests.vectors import bad_logs
 
 ZSTD_SIZE = 16  # what the zstd vectors must decompress to
 
@@ -51,12 +56,16 @@ def _text(check: Callable[[str], str]) -> Callable[[bytes], bytes]:
 
 PARSERS: dict[str, Callable[[bytes], bytes]] = {
     "canonical": _json,
+    "checkpoint": _text(lambda text: Checkpoint.parse(text).text()),
     "compact_records": _compact,
     "corpus": lambda data: CorpusIndex.parse(data).encode(),
+    "entries": lambda data: encode_entries(decode_entries(data, bad_logs.BUNDLE_WIDTH)),
     "digest": _text(lambda text: check_digest(text, "digest")),
     "f32": _text(lambda text: bits.f32_text(bits.parse_f32(text))),
     "f64": _text(lambda text: bits.f64_text(bits.parse_f64(text))),
     "leaves": _leaves,
+    "log_proof": lambda data: LogProof.parse(data).encode(),
+    "note": lambda data: SignedNote.parse(data).encode(),
     "path": _text(lambda text: check_path(text, "path")),
     "recipe": lambda data: Recipe.parse(data).encode(),
     "record": lambda data: StepRecord.parse(data).encode(),
@@ -67,5 +76,6 @@ PARSERS: dict[str, Callable[[bytes], bytes]] = {
     "state": lambda data: StateDocument.parse(data).encode(),
     "state_index": lambda data: StateIndex.parse(data).encode(),
     "stream_index": lambda data: StreamIndex.parse(data).encode(),
+    "vkey": _text(lambda text: NoteKey.parse(text).text),
     "zstd": _zstd,
 }

@@ -6,20 +6,18 @@ import pytest
 
 from auditkit.errors import Untrusted
 from auditkit.formats import merkle
-from auditkit.formats.merkle import Frontier, inclusion_proof, leaf_hash, node_hash, tree_root, verify_inclusion
+from auditkit.formats.merkle import (
+    Frontier,
+    consistency_proof,
+    inclusion_proof,
+    leaf_hash,
+    node_hash,
+    tree_root,
+    verify_consistency,
+    verify_inclusion,
+)
+from tests.formats import published_logs as published
 
-# The entries and roots that the test suite of certificate-transparency-go uses, for 1 to 8 entries.
-ENTRIES = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f"]
-ROOTS = [
-    "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
-    "fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125",
-    "aeb6bcfe274b70a14fb067a5e5578264db0fa9b51af5e0ba159158f329e06e77",
-    "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
-    "4e3bbb1f7b478dcfe71fb631631519a3bca12c9aefca1612bfce4c13a86264d4",
-    "76e67dadbcdf1e10e1b74ddc608abd2f98dfb16fbce75277b5232a127f2087ef",
-    "ddb89be403809e325750d3d263cd78929c2942b7942a34b77e122c9594a74c8c",
-    "5dc9da79a70659a9ad559cb701ded9a2ab9d823aad2f4960cfe370eff4604328",
-]
 LEAVES = [leaf_hash(bytes([i])) for i in range(70)]
 
 
@@ -34,8 +32,8 @@ def defined_root(leaves: list[bytes]) -> bytes:
 
 
 def test_the_published_roots() -> None:
-    leaves = [leaf_hash(bytes.fromhex(entry)) for entry in ENTRIES]
-    assert [tree_root(leaves[: n + 1]).hex() for n in range(8)] == ROOTS
+    leaves = [leaf_hash(entry) for entry in published.ENTRIES]
+    assert [tree_root(leaves[: n + 1]) for n in range(8)] == published.ROOTS
     assert tree_root([]).hex() == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
@@ -92,3 +90,144 @@ def test_an_inner_node_does_not_pass_for_an_entry() -> None:
 def test_a_proof_of_no_leaf_is_an_index_error() -> None:
     with pytest.raises(IndexError):
         inclusion_proof(LEAVES[:3], 3)
+
+
+SOME = bytes.fromhex("abacaba000000000000000000000000000000000000000000060061e00123456")
+Proof = list[bytes]
+
+
+def raw(proof: list[str]) -> Proof:
+    """The hashes of a published proof."""
+    return [bytes.fromhex(text) for text in proof]
+
+
+def altered(proof: Proof, *roots: bytes) -> list[Proof]:
+    """The alterations of transparency-dev/merkle: hashes added, removed, moved, and one bit of each flipped."""
+    found = [[*proof, b""], [b"", *proof], proof[:-1], proof[1:] + proof[:1] if len(proof) > 1 else [SOME]]
+    found += [added for root in (*roots, SOME) for added in ([*proof, root], [root, *proof])]
+    for i, one in enumerate(proof):
+        found.append([*proof[:i], bytes([one[0] ^ 16]) + one[1:], *proof[i + 1 :]])
+    return [bad for bad in found if bad != proof]
+
+
+@pytest.mark.parametrize(("index", "size", "hashes"), published.INCLUSION)
+def test_the_published_inclusion_proofs(index: int, size: int, hashes: list[str]) -> None:
+    leaves = [leaf_hash(entry) for entry in published.ENTRIES[:size]]
+    proof, root = raw(hashes), published.ROOTS[size - 1]
+    assert inclusion_proof(leaves, index) == proof
+    verify_inclusion(leaves[index], index, size, proof, root)
+    wrong = [
+        (leaves[index], place, of, proof, root)
+        for place, of in (
+            (index - 1, size),
+            (index + 1, size),
+            (index ^ 2, size),
+            (index, size * 2),
+            (index, size // 2),
+        )
+    ]
+    wrong += [(b"WrongLeaf", index, size, proof, root)]
+    wrong += [(leaves[index], index, size, proof, other) for other in (merkle.EMPTY_ROOT, SOME, b"")]
+    wrong += [(leaves[index], index, size, bad, root) for bad in altered(proof, root)]
+    for case in wrong:
+        with pytest.raises(Untrusted):
+            verify_inclusion(*case)
+
+
+@pytest.mark.parametrize(("old", "new", "hashes"), published.CONSISTENCY)
+def test_the_published_consistency_proofs(old: int, new: int, hashes: list[str]) -> None:
+    leaves = [leaf_hash(entry) for entry in published.ENTRIES[:new]]
+    proof, before, after = raw(hashes), published.ROOTS[old - 1], published.ROOTS[new - 1]
+    assert consistency_proof(leaves, old) == proof
+    verify_consistency(old, new, proof, before, after)
+    if old == new:
+        return
+    wrong = [
+        (a, b, proof, before, after)
+        for a, b in ((old - 1, new), (old + 1, new), (old ^ 2, new), (old, new * 2), (old, new // 2))
+    ]
+    wrong += [(old, new, proof, b"WrongRoot", after), (old, new, proof, before, b"WrongRoot")]
+    wrong += [(old, new, proof, after, before), (old, new, [], before, after)]
+    wrong += [(old, new, bad, before, after) for bad in altered(proof, before, after)]
+    for case in wrong:
+        with pytest.raises(Untrusted):
+            verify_consistency(*case)
+
+
+ROOT1, ROOT2 = b"do not care 1", b"do not care 2"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "root1", "root2", "proof", "holds"),
+    [
+        (0, 0, ROOT1, ROOT2, [], False),
+        (1, 1, ROOT1, ROOT2, [], False),
+        (0, 0, ROOT1, ROOT1, [], True),
+        (0, 1, ROOT1, ROOT2, [], True),
+        (1, 1, ROOT2, ROOT2, [], True),
+        (1, 0, ROOT1, ROOT2, [], False),
+        (2, 1, ROOT1, ROOT2, [], False),
+        (-1, 1, ROOT1, ROOT2, [], False),
+        (1, 2, ROOT1, ROOT2, [], False),
+        (0, 0, SOME, ROOT2, [], False),
+        (1, 1, SOME, ROOT2, [], False),
+        (0, 0, SOME, SOME, [SOME], False),
+        (0, 1, SOME, SOME, [SOME], False),
+        (1, 1, SOME, SOME, [SOME], False),
+    ],
+)
+def test_sizes_that_need_no_proof(old: int, new: int, root1: bytes, root2: bytes, proof: Proof, holds: bool) -> None:
+    """The table of transparency-dev/merkle."""
+    if holds:
+        verify_consistency(old, new, proof, root1, root2)
+    else:
+        with pytest.raises(Untrusted):
+            verify_consistency(old, new, proof, root1, root2)
+
+
+@pytest.mark.parametrize("new", [1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 33, 70])
+def test_every_older_tree_has_a_proof_and_no_other_tree_passes(new: int) -> None:
+    root = tree_root(LEAVES[:new])
+    for old in range(1, new + 1):
+        proof = consistency_proof(LEAVES[:new], old)
+        verify_consistency(old, new, proof, tree_root(LEAVES[:old]), root)
+        forked = tree_root([*LEAVES[: old - 1], leaf_hash(b"another")])
+        with pytest.raises(Untrusted):
+            verify_consistency(old, new, proof, forked, root)
+        for other in range(1, new + 1):
+            if other != old:
+                with pytest.raises(Untrusted):
+                    verify_consistency(other, new, proof, tree_root(LEAVES[:other]), root)
+
+
+def test_the_examples_of_rfc_6962() -> None:
+    """Section 2.1.3: seven leaves a to j; the consistency proofs of the trees of 3, 4 and 6 leaves."""
+    a, b, c, d, e, f, j = LEAVES[:7]
+    g, h, i = node_hash(a, b), node_hash(c, d), node_hash(e, f)
+    k = node_hash(g, h)
+    l = node_hash(i, j)  # noqa: E741 - the names of the RFC
+    assert consistency_proof(LEAVES[:7], 3) == [c, d, g, l]
+    assert consistency_proof(LEAVES[:7], 4) == [l]
+    assert consistency_proof(LEAVES[:7], 6) == [i, j, k]
+    assert inclusion_proof(LEAVES[:7], 0) == [b, h, l]
+    assert inclusion_proof(LEAVES[:7], 3) == [c, g, l]
+    assert inclusion_proof(LEAVES[:7], 4) == [f, j, k]
+    assert inclusion_proof(LEAVES[:7], 6) == [i, k]
+
+
+@pytest.mark.parametrize("size", range(1, 71))
+def test_proofs_are_the_hashes_of_the_named_subtrees(size: int) -> None:
+    leaves = LEAVES[:size]
+    for index in range(size):
+        ranges = merkle.inclusion_ranges(index, size)
+        assert [tree_root(leaves[a:b]) for a, b in ranges] == inclusion_proof(leaves, index)
+        for first, stop in [*ranges, *merkle.consistency_ranges(index, size)]:
+            parts = merkle.complete_ranges(first, stop)
+            assert all(a % (b - a) == 0 for a, b in parts)
+            assert merkle.chain([tree_root(leaves[a:b]) for a, b in parts]) == tree_root(leaves[first:stop])
+
+
+def test_no_proof_of_an_older_tree_that_is_larger() -> None:
+    for old in (-1, 4):
+        with pytest.raises(IndexError):
+            consistency_proof(LEAVES[:3], old)

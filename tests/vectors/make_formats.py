@@ -22,7 +22,7 @@ from auditkit.formats.record import log_root
 from auditkit.formats.stream import batch_digest
 from auditkit.formats.tensors import TensorEntry, gradient_root
 from tests.formats import samples
-from tests.vectors import bad_bytes, bad_documents, bad_runs
+from tests.vectors import bad_bytes, bad_documents, bad_logs, bad_runs
 
 FORMAT = "auditkit/vectors/v1"
 FOLDER = Path(__file__).parent / "formats"
@@ -77,17 +77,21 @@ BINARY: dict[str, tuple[list[Good], list[bad_bytes.Case]]] = {
         ],
         bad_bytes.CANONICAL,
     ),
+    "checkpoint": (bad_logs.CHECKPOINT_GOOD, bad_logs.CHECKPOINT),
     "compact_records": (
         [("three", samples.COMPACT.encode(), ROOTS["compact_records"]), ("none", samples.COMPACT.encode()[:16], {})],
         bad_bytes.COMPACT,
     ),
     "digest": ([("zeros", b"0" * 64, {}), ("of nothing", content_digest(b"").encode(), {})], bad_bytes.DIGEST),
+    "entries": (bad_logs.ENTRIES_GOOD, bad_logs.ENTRIES),
     "f32": ([("one", b"f32:3f800000", {}), ("least", b"f32:00000001", {}), ("-0", b"f32:80000000", {})], bad_bytes.F32),
     "f64": ([("one", b"f64:3ff0000000000000", {}), ("least", b"f64:0000000000000001", {})], bad_bytes.F64),
     "leaves": (
         [("three steps of two", samples.LEAVES.encode(), ROOTS["leaves"]), ("none", samples.LEAVES.encode()[:16], {})],
         bad_bytes.LEAVES,
     ),
+    "log_proof": (bad_logs.LOG_PROOF_GOOD, bad_logs.LOG_PROOF),
+    "note": (bad_logs.NOTE_GOOD, bad_logs.NOTE),
     "path": (
         [(name, name.encode(), {}) for name in ("run.json", "states/00000500/shard-00000.safetensors.zst", "_+/CONF")],
         bad_bytes.PATH,
@@ -112,6 +116,7 @@ BINARY: dict[str, tuple[list[Good], list[bad_bytes.Case]]] = {
         [("three", samples.STREAM.encode(), ROOTS["stream_index"]), ("none", samples.STREAM.encode()[:16], {})],
         bad_bytes.STREAM_INDEX,
     ),
+    "vkey": (bad_logs.VKEY_GOOD, bad_logs.VKEY),
     "zstd": ([(name, data, {}) for name, data in bad_bytes.ZSTD_GOOD], bad_bytes.ZSTD),
 }  # fmt: skip
 
@@ -133,7 +138,7 @@ def bad_edits(sample: bytes, cases: list[bad_documents.Case]) -> list[bad_bytes.
 
 def verdict(error: str) -> dict[str, str]:
     """The verdict of an error where it is not BAD_ARTIFACT."""
-    return {"verdict": "UNSUPPORTED"} if " is newer than " in error else {}
+    return {"verdict": "UNSUPPORTED"} if " is newer than " in error or "this verifier knows" in error else {}
 
 
 def vector_file(parser: str, good: list[Good], bad: list[bad_bytes.Case]) -> bytes:
