@@ -1,10 +1,15 @@
 """Training quality: the same data, initial weights and recipe in auditkit's arithmetic and in torch's.
 
-    python -m bench.quality WORK [--steps 1000] [--seeds 3]
+    python -m bench.quality run WORK RESULTS.json [--seeds 0:3] [--steps 1000] [--skip float32] [--budget 520]
+    python -m bench.quality summary RESULTS.json ...
 
 WORK: a folder made by `python -m trainer prepare` with a vocabulary of 32,768 or more: small ones hide what coarse
-arithmetic loses in the head. Needs a CUDA device and torch. Prints the validation loss of each run, evaluated by torch
-in float32 on windows that no run has seen, and the mean and spread over the seeds.
+arithmetic loses in the head. Needs a CUDA device and torch. `run` adds each finished training to RESULTS.json and goes
+on where the file ends; it begins no seed that would not fit into the budget of seconds. `summary` puts files together:
+one call may train several seeds side by side, each process with a file of its own.
+
+Losses are those of windows that no run has seen, evaluated by torch in float32: of the last weights, and of the mean of
+the weights over the last fifth of the steps, which takes out most of the noise of single steps.
 """
 
 from __future__ import annotations
@@ -12,12 +17,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812 - torch's own usage
 
+from auditkit.formats.digest import content_digest
 from auditkit.formats.recipe import (
     BatchConfig,
     InitConfig,
@@ -29,21 +36,20 @@ from auditkit.formats.recipe import (
     ScheduleConfig,
 )
 from auditkit.model.params import init_params, parameter_count
-from auditkit.model.state import initial_state
+from auditkit.model.state import State
 from auditkit.numerics.arrays import F32, IntArray
 from auditkit.numerics.schedule import learning_rate
 from auditkit.numerics.shuffle import window_order
 from auditkit.replay.backend import choose
 from bench import torch_model
+from bench.quality_results import AUDITKIT, BASE, FLOAT32, SIDES, WEIGHTS, Results, Run, merged, summary
 
-DEVICE = "cuda"
-HELD_OUT = 128  # windows, the last of the corpus
+HELD_OUT = 1024  # windows, the last of the corpus
 SEQUENCES = 32
 CONTEXT = 256
-MARGIN = 0.01  # auditkit's mean loss may exceed bfloat16's by this much
+AVERAGED = 20  # times that the weights are taken for their mean, within the last fifth of the steps
 
 Params = dict[str, F32]
-Batches = Callable[[int], IntArray]
 
 
 def recipe_of(vocab: int, steps: int, seed: int) -> Recipe:
@@ -60,85 +66,180 @@ def recipe_of(vocab: int, steps: int, seed: int) -> Recipe:
     )
 
 
-def batches_of(ids: IntArray, seed: int) -> Batches:
-    """Training windows (S, T + 1) of a step, without the held-out ones, in the trainer's order."""
-    windows = (len(ids) - 1) // CONTEXT - HELD_OUT
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The ids of a corpus, cut into windows; the last `held_out` ones are for evaluation only."""
 
-    def tokens(step: int) -> IntArray:
-        places = np.arange(step * SEQUENCES, (step + 1) * SEQUENCES)
-        order = {epoch: window_order(seed, int(epoch), windows) for epoch in set(places // windows)}
-        return np.stack([window(ids, int(order[p // windows][p % windows])) for p in places])
+    ids: IntArray
+    context: int = CONTEXT
+    held_out: int = HELD_OUT
 
-    return tokens
+    @property
+    def windows(self) -> int:
+        """Windows to train on."""
+        return (len(self.ids) - 1) // self.context - self.held_out
+
+    def window(self, number: int) -> IntArray:
+        """Window `number` of the ids, T + 1 tokens."""
+        return self.ids[number * self.context : (number + 1) * self.context + 1].astype(np.int64)
+
+    def batches(self, recipe: Recipe) -> list[IntArray]:
+        """The windows (S, T + 1) of each step, in the trainer's order for the recipe's seed."""
+        size, steps = recipe.batch.sequences, recipe.schedule.total_steps
+        epochs = -(-steps * size // self.windows)
+        order = np.concatenate([window_order(recipe.init.seed, epoch, self.windows) for epoch in range(epochs)])
+        return [
+            np.stack([self.window(int(n)) for n in order[step * size : (step + 1) * size]]) for step in range(steps)
+        ]
+
+    def evaluation(self) -> torch.Tensor:
+        """The held-out windows (held_out, T + 1)."""
+        return torch.tensor(np.stack([self.window(self.windows + i) for i in range(self.held_out)]))
 
 
-def window(ids: IntArray, number: int) -> IntArray:
-    """Window `number` of the ids, T + 1 tokens."""
-    return ids[number * CONTEXT : (number + 1) * CONTEXT + 1].astype(np.int64)
+class Average:
+    """The mean of the weights at AVERAGED times in the last fifth of the steps, summed in binary64."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        steps = recipe.schedule.total_steps
+        first = steps - max(1, steps // 5)
+        self.steps = {int(step) for step in np.linspace(first, steps - 1, AVERAGED)}
+        self._sums: dict[str, np.ndarray] = {}
+
+    def add(self, params: Params) -> None:
+        """Take the weights of a step in `steps`."""
+        for name, array in params.items():
+            self._sums[name] = self._sums.get(name, 0.0) + array.astype(np.float64)
+
+    def params(self) -> Params:
+        """The mean."""
+        return {name: (total / len(self.steps)).astype(np.float32) for name, total in self._sums.items()}
 
 
-def held_out(ids: IntArray) -> torch.Tensor:
-    """The last windows of the corpus (HELD_OUT, T + 1)."""
-    first = (len(ids) - 1) // CONTEXT - HELD_OUT
-    return torch.tensor(np.stack([window(ids, first + i) for i in range(HELD_OUT)]), device=DEVICE)
+def train_auditkit(
+    recipe: Recipe, start: Params, batches: list[IntArray], device: str
+) -> Iterator[Callable[[], Params]]:
+    """After each step of auditkit's back end: a function that gives the weights."""
+    backend = choose(device)
+    zeros = {name: np.zeros_like(array) for name, array in start.items()}
+    state = backend.place(State(0, start, zeros, zeros))
+    for tokens in batches:
+        state, _ = backend.step(state, tokens, recipe)
+        now = dataclasses.replace(state, adam_m={}, adam_v={})
+        yield lambda now=now: backend.host(now).params
 
 
-def train_auditkit(recipe: Recipe, batches: Batches) -> Params:
-    """Parameters after all steps, by the CUDA back end."""
-    backend = choose(DEVICE)
-    state = backend.place(initial_state(recipe))
-    for step in range(recipe.schedule.total_steps):
-        state, _ = backend.step(state, batches(step), recipe)
-    return backend.host(state).params
-
-
-def train_torch(recipe: Recipe, batches: Batches, *, bfloat16: bool) -> Params:
-    """Parameters after all steps, by torch: float32 throughout, or bfloat16 autocast over float32 weights."""
-    params = {name: torch.tensor(array, device=DEVICE).requires_grad_() for name, array in init_params(recipe).items()}
+def train_torch(
+    recipe: Recipe, start: Params, batches: list[IntArray], device: str, *, bfloat16: bool
+) -> Iterator[Callable[[], Params]]:
+    """The same by torch: float32 throughout, or bfloat16 autocast over float32 weights."""
+    params = {name: torch.tensor(array, device=device).requires_grad_() for name, array in start.items()}
     adamw = torch_model.optimizer(params, recipe)
-    for step in range(recipe.schedule.total_steps):
-        tokens = torch.tensor(batches(step), device=DEVICE)
-        with torch.autocast(DEVICE, torch.bfloat16, enabled=bfloat16):
-            torch_model.train_step(params, adamw, tokens, recipe, float(learning_rate(recipe.schedule, step)))
-    return {name: p.detach().cpu().numpy() for name, p in params.items()}
+    for step, tokens in enumerate(batches):
+        with torch.autocast(device.split(":")[0], torch.bfloat16, enabled=bfloat16):
+            rate = float(learning_rate(recipe.schedule, step))
+            torch_model.train_step(params, adamw, torch.tensor(tokens, device=device), recipe, rate)
+        yield lambda: {name: p.detach().cpu().numpy() for name, p in params.items()}
 
 
-def validation_loss(params: Params, recipe: Recipe, windows: torch.Tensor) -> float:
-    """Mean cross-entropy of the held-out windows, torch float32, without the z-loss."""
-    plain = dataclasses.replace(recipe, loss=LossConfig(0.0))
-    placed = {name: torch.tensor(array, device=DEVICE) for name, array in params.items()}
+def window_losses(params: Params, recipe: Recipe, windows: torch.Tensor, device: str) -> list[float]:
+    """Mean cross-entropy of each window (W, T + 1), torch float32, without the z-loss."""
+    placed = {name: torch.tensor(array, device=device) for name, array in params.items()}
+    found: list[float] = []
     with torch.no_grad():
-        return float(np.mean([float(torch_model.loss(placed, part, plain)) for part in windows.split(16)]))
+        for part in windows.split(32):
+            tokens = part.to(device)
+            logits = torch_model.decoder(placed, tokens[:, :-1], recipe.model)  # (B, T, V)
+            losses = F.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], reduction="none").mean(dim=1)
+            found += [round(float(loss), 6) for loss in losses.double().cpu()]
+    return found
+
+
+def train(side: str, recipe: Recipe, start: Params, batches: list[IntArray], data: Data, device: str) -> Run:
+    """One training with its evaluations. start: initial weights, not changed."""
+    began = time.perf_counter()
+    if side == AUDITKIT:
+        steps = train_auditkit(recipe, start, batches, device)
+    else:
+        steps = train_torch(recipe, start, batches, device, bfloat16=side == BASE)
+    average, last = Average(recipe), start
+    for step, weights in enumerate(steps):
+        if step in average.steps or step == len(batches) - 1:
+            last = weights()
+        if step in average.steps:
+            average.add(last)
+    windows, name = data.evaluation(), torch.cuda.get_device_name() if device.startswith("cuda") else device
+    evaluated = dict(zip(WEIGHTS, (last, average.params()), strict=True))
+    losses = {which: window_losses(params, recipe, windows, device) for which, params in evaluated.items()}
+    return Run(
+        recipe.init.seed, side, round(time.perf_counter() - began, 1), f"{name}, torch {torch.__version__}", losses
+    )
+
+
+def settings_of(recipe: Recipe, data: Data) -> dict[str, object]:
+    """What runs must have in common; the recipe is that of seed 0."""
+    ids = content_digest(np.ascontiguousarray(data.ids))
+    return {"recipe": recipe.digest(), "ids": ids, "context": data.context, "held_out": data.held_out}
+
+
+def run(
+    results: Results, path: Path, recipes: list[Recipe], data: Data, sides: list[str], device: str, until: float
+) -> None:
+    """Train what is missing, seed by seed, and save after each training. until: perf_counter to stop at."""
+    longest = 0.0
+    for recipe in recipes:
+        seed, began = recipe.init.seed, time.perf_counter()
+        missing = [side for side in sides if not results.has(seed, side)]
+        if not missing:
+            continue
+        if began + longest > until:
+            print(f"seed {seed} and later ones do not fit into the budget: call again")
+            return
+        start, batches = init_params(recipe), data.batches(recipe)
+        for side in missing:
+            done = train(side, recipe, start, batches, data, device)
+            results.runs.append(done)
+            results.save(path)
+            means = "  ".join(f"{which} {np.mean(done.losses[which]):.4f}" for which in WEIGHTS)
+            print(f"seed {seed}  {side:18}  {means}  {done.seconds:.1f} s", flush=True)
+        longest = max(longest, time.perf_counter() - began)
 
 
 def main() -> None:
-    """Train all seeds in all arithmetics and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--seeds", type=int, default=3)
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.quality", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("run", help="train seeds and add them to a file")
+    runs.add_argument("work", type=Path)
+    runs.add_argument("results", type=Path)
+    runs.add_argument("--seeds", default="0:3", help="first:end, without the end")
+    runs.add_argument("--steps", type=int, default=1000)
+    runs.add_argument("--skip", choices=["float32"], action="append", default=[], help="train without torch float32")
+    runs.add_argument("--budget", type=float, default=520.0, help="seconds; no seed is begun that would not fit")
+    runs.add_argument("--device", default="cuda")
+    sums = commands.add_parser("summary", help="means, paired differences and their errors")
+    sums.add_argument("results", type=Path, nargs="+")
     arguments = parser.parse_args()
+    if arguments.command == "summary":
+        print(summary(merged(Results.load(path) for path in arguments.results)))
+    else:
+        _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    until = time.perf_counter() + arguments.budget
     torch.backends.cuda.matmul.allow_tf32 = False
-    ids = np.fromfile(arguments.work / "ids.bin", np.uint16)
-    windows, found = held_out(ids), {side: [] for side in ("torch bfloat16", "torch float32", "auditkit fx14/fx21")}
-    vocab = max(32_768, int(ids.max()) + 1)
-    size = parameter_count(recipe_of(vocab, arguments.steps, 0).model)
-    print(f"{size / 1e6:.1f} M parameters, {len(ids)} ids, vocabulary {vocab}")
-    for seed in range(arguments.seeds):
-        recipe, batches = recipe_of(vocab, arguments.steps, seed), batches_of(ids, seed)
-        for side, losses in found.items():
-            began = time.perf_counter()
-            if side.startswith("torch"):
-                params = train_torch(recipe, batches, bfloat16=side.endswith("bfloat16"))
-            else:
-                params = train_auditkit(recipe, batches)
-            losses.append(validation_loss(params, recipe, windows))
-            print(f"seed {seed}  {side:20} {losses[-1]:.4f}  {time.perf_counter() - began:.1f} s", flush=True)
-    means = {side: float(np.mean(losses)) for side, losses in found.items()}
-    for side, losses in found.items():
-        print(f"{side:20} mean {means[side]:.4f}  from {min(losses):.4f} to {max(losses):.4f}")
-    difference = means["auditkit fx14/fx21"] - means["torch bfloat16"]
-    print(f"auditkit - bfloat16 {difference:+.4f}, at most {MARGIN:+.2f}: {'ok' if difference <= MARGIN else 'MISSED'}")
+    data = Data(np.fromfile(arguments.work / "ids.bin", np.uint16))
+    vocab = max(32_768, int(data.ids.max()) + 1)
+    first, end = map(int, arguments.seeds.split(":"))
+    recipes = [recipe_of(vocab, arguments.steps, seed) for seed in range(first, end)]
+    settings = settings_of(recipe_of(vocab, arguments.steps, 0), data)
+    results = merged([Results(settings), *([Results.load(arguments.results)] if arguments.results.exists() else [])])
+    size = parameter_count(recipes[0].model) / 1e6
+    print(f"{size:.1f} M parameters, {len(data.ids)} ids, vocabulary {vocab}, {data.windows} windows to train on")
+    sides = [side for side in SIDES if side != FLOAT32 or "float32" not in arguments.skip]
+    run(results, arguments.results, recipes, data, sides, arguments.device, until)
+    print(summary(results))
 
 
 if __name__ == "__main__":
