@@ -10,7 +10,7 @@ import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.tensors import GradientTexts
+from auditkit.formats.work import work_of
 from auditkit.model.network import Grads, Network, Prepared, prepare
 from auditkit.model.ops import Ops
 from auditkit.model.params import parameter_table
@@ -50,13 +51,17 @@ Gradients: TypeAlias = Callable[[IntArray], GradSum]  # of one micro-batch, toke
 
 @dataclass(frozen=True)
 class StepResult:
-    """What the step's record says besides the states: loss, norm and learning rate in binary32, digests."""
+    """What the step's record says besides the states: loss, norm and learning rate in binary32, digests.
+
+    `work` is the proof of work over the same gradients under the caller's key, "" without one; no record holds it.
+    """
 
     loss: np.float32
     norm: np.float32
     lr: np.float32
     gradient: Digest
     leaves: tuple[MicroBatchLeaf, ...]
+    work: Digest = ""
 
 
 def micro_batches(tokens: IntArray, recipe: Recipe) -> Iterator[IntArray]:
@@ -92,13 +97,25 @@ def gradient_digest(arrays: Mapping[str, F32 | I64], ops: Ops) -> Digest:
     return _gradient_texts(layout).root(ops.digests(list(arrays.values())))
 
 
+def gradient_work(arrays: Mapping[str, F32], ops: Ops, key: bytes) -> Digest:
+    """The proof of work over the step's binary32 gradients by name, key (32 bytes)."""
+    return work_of(key, ops.digests([arrays[name] for name in sorted(arrays)], key))
+
+
 @functools.lru_cache(maxsize=16)
 def _gradient_texts(layout: tuple[tuple[str, Any, tuple[int, ...]], ...]) -> GradientTexts:
     return GradientTexts(layout)
 
 
 def update(
-    state: State, total: GradSum, total_targets: int, recipe: Recipe, ops: Ops, *, threads: int = 1
+    state: State,
+    total: GradSum,
+    total_targets: int,
+    recipe: Recipe,
+    ops: Ops,
+    *,
+    threads: int = 1,
+    work_key: bytes | None = None,
 ) -> tuple[State, StepResult]:
     """Round the sums, clip, take the AdamW step. The result's leaves are empty. Raises NonFinite."""
     opt, specs = recipe.optimizer, parameter_table(recipe.model)
@@ -121,7 +138,9 @@ def update(
     new = State(state.step + 1, *(dict(zip(names, arrays, strict=True)) for arrays in made))
     ops.check_finite({f"{role} of {name}": array for name, role, array in new.tensors()})
     loss = ops.mean_loss(int(total.loss_sum), total_targets)
-    return new, StepResult(loss, norm, lr, gradient_digest(dict(zip(names, rounded, strict=True)), ops), ())
+    gradients = dict(zip(names, rounded, strict=True))
+    work = "" if work_key is None else gradient_work(gradients, ops, work_key)
+    return new, StepResult(loss, norm, lr, gradient_digest(gradients, ops), (), work)
 
 
 def _scalars(lr: np.float32, recipe: Recipe, ops: Ops, update: int) -> AdamWScalars:
@@ -140,6 +159,7 @@ def step(
     threads: int = 1,
     on_micro_batch: Callable[[int], None] | None = None,
     gradients: Gradients | None = None,
+    work_key: bytes | None = None,
 ) -> tuple[State, StepResult]:
     """Take state N to state N + 1 with batch N.
 
@@ -147,6 +167,7 @@ def step(
     threads          micro-batches computed side by side; cannot change a bit. With one, all ops run in this thread
     on_micro_batch   called with the number of finished micro-batches, from this thread
     gradients        another way to run `grads` on this state's parameters, e.g. recorded launches of it
+    work_key         32 bytes under which the step's gradients are hashed once more, as proof of work; changes no bit
     Raises NonFinite when the step has no result (SPEC.md section 1).
     """
     keep_freed_memory()
@@ -164,8 +185,8 @@ def step(
             if on_micro_batch is not None:
                 on_micro_batch(done)
     assert total is not None  # a recipe has at least one sequence a step
-    new, result = update(state, total, total_targets, recipe, ops, threads=threads)
-    return new, StepResult(result.loss, result.norm, result.lr, result.gradient, tuple(leaves))
+    new, result = update(state, total, total_targets, recipe, ops, threads=threads, work_key=work_key)
+    return new, replace(result, leaves=tuple(leaves))
 
 
 def _in_order(function: Callable[[IntArray], T], items: Iterable[IntArray], workers: int) -> Iterator[T]:

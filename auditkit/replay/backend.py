@@ -69,10 +69,18 @@ class Backend:
         return state
 
     def step(
-        self, state: State, tokens: IntArray, recipe: Recipe, *, on_micro_batch: Callable[[int], None] | None = None
+        self,
+        state: State,
+        tokens: IntArray,
+        recipe: Recipe,
+        *,
+        on_micro_batch: Callable[[int], None] | None = None,
+        work_key: bytes | None = None,
     ) -> tuple[State, StepResult]:
         """The one training step (auditkit/model/step.py) on this back end."""
-        return step(state, tokens, recipe, self.ops, threads=self.threads, on_micro_batch=on_micro_batch)
+        return step(
+            state, tokens, recipe, self.ops, threads=self.threads, on_micro_batch=on_micro_batch, work_key=work_key
+        )
 
 
 @dataclass(frozen=True)
@@ -83,11 +91,19 @@ class CudaBackend(Backend):
     recorder: Recorder = field(default_factory=Recorder)
 
     def step(
-        self, state: State, tokens: IntArray, recipe: Recipe, *, on_micro_batch: Callable[[int], None] | None = None
+        self,
+        state: State,
+        tokens: IntArray,
+        recipe: Recipe,
+        *,
+        on_micro_batch: Callable[[int], None] | None = None,
+        work_key: bytes | None = None,
     ) -> tuple[State, StepResult]:
         """As Backend.step; small steps that are repeated are recorded."""
         gradients = self.recorder.gradients(self.ops, state, recipe)
-        return step(state, tokens, recipe, self.ops, on_micro_batch=on_micro_batch, gradients=gradients)
+        return step(
+            state, tokens, recipe, self.ops, on_micro_batch=on_micro_batch, gradients=gradients, work_key=work_key
+        )
 
     def self_test(self) -> None:
         """As Backend.self_test: this thread's arithmetic, and the known answers of every op on the device."""

@@ -13,7 +13,14 @@ HINT = "this says nothing about the publisher; check the memory and cooling of t
 
 
 def confirm(
-    backend: Backend, recipe: Recipe, state_before: str, state: State, tokens: IntArray, first: Computed | Stopped
+    backend: Backend,
+    recipe: Recipe,
+    state_before: str,
+    state: State,
+    tokens: IntArray,
+    first: Computed | Stopped,
+    *,
+    work_key: bytes | None = None,
 ) -> None:
     """Repeat a replay that did not give what the record says.
 
@@ -27,7 +34,7 @@ def confirm(
     if held != state_before:
         message = f"the start state changed in memory while it was in use: {state_before} became {held}"
         raise MachineFault(message, hint=HINT)
-    second = replay(backend, state, tokens, recipe)
+    second = replay(backend, state, tokens, recipe, work_key=work_key)
     if not second.same_as(first):
         message = f"two replays of the same step differ: {first.describe()} and {second.describe()}"
         raise MachineFault(message, hint=HINT)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 
 from auditkit.errors import AuditkitError, BadArtifact
 from auditkit.formats.bits import f32_from_bits
@@ -21,13 +22,13 @@ from auditkit.replay.explain import hint, tensor_difference
 from auditkit.replay.outcome import Computed, Stopped, differences, replay
 from auditkit.replay.plan import Interval
 from auditkit.replay.published import open_state
-from auditkit.replay.report import Check, FieldDifference, Status, StepReport
+from auditkit.replay.report import Check, FieldDifference, Status, StepDigests, StepReport
 from auditkit.replay.run import Run
 from auditkit.replay.start import SeedMismatch, start_state
-from auditkit.store.progress import Progress
+from auditkit.store.progress import Clock, Progress, SystemClock
 from auditkit.verdict import Verdict
 
-Clock = Callable[[], float]
+WorkKey = Callable[[Digest, int], bytes]  # (run id, step) -> 32 bytes
 
 
 @dataclass
@@ -38,8 +39,10 @@ class _Step:
     start: int
     wanted: bool
     record: StepRecord
+    work_key: bytes | None = None
     checks: list[Check] = field(default_factory=list)
-    computed: Digest = ""
+    obtained: StepDigests | None = None
+    work: Digest = ""
 
     def passed(self, number: int, detail: str) -> None:
         self.checks.append(Check(number, Status.OK, detail))
@@ -64,14 +67,19 @@ class _Step:
         done = {check.number for check in self.checks}
         skipped = [Check(n, Status.SKIPPED) for n in range(4, 9) if n not in done]
         checks = tuple(sorted([*self.checks, *skipped], key=lambda check: check.number))
+        record = self.record
         return StepReport(
             step=self.number,
             verdict=verdict,
             start=self.start,
             checks=checks,
-            published=self.record.state_after,
-            computed=self.computed,
-            record=self.record.digest(),
+            published=record.state_after,
+            computed=self.obtained.state if self.obtained else "",
+            record=record.digest(),
+            record_sha256=sha256(record.encode()).hexdigest(),
+            expected=StepDigests(record.state_after, record.gradient, record.micro_root),
+            obtained=self.obtained,
+            work=self.work,
             message=message,
             hint=hint,
             differences=differences,
@@ -81,32 +89,43 @@ class _Step:
 
 
 class Replayer:
-    """Replays intervals of one run on one back end."""
+    """Replays intervals of one run on one back end; with a `work_key`, wanted steps come with their proof of work."""
 
-    def __init__(self, run: Run, backend: Backend, progress: Progress, *, clock: Clock = time.perf_counter) -> None:
+    def __init__(
+        self,
+        run: Run,
+        backend: Backend,
+        progress: Progress,
+        *,
+        work_key: WorkKey | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self._run = run
         self._backend = backend
         self._progress = progress
-        self._clock = clock
+        self._work_key = work_key
+        self._clock = clock or SystemClock()
 
     def replay(self, interval: Interval) -> Iterator[StepReport]:
         """A report of every wanted step, and of any other on the way that does not match.
 
         What makes one step fail does not stop the others, unless there is no state to go on from: those are INCOMPLETE.
         """
+        began, started = self._clock.now(), self._utc()
         try:
             state, detail = start_state(self._run, interval.start)
             state = self._backend.place(state)
         except AuditkitError as error:
-            yield from self._without_start(interval, error)
+            for report in self._without_start(interval, error):
+                yield self._timed(report, began, started)
             return
         for number in interval.steps:
-            step = _Step(number, interval.start, number in interval.wanted, self._run.records[number])
+            step = self._step(interval, number)
             step.passed(4, detail)
-            began = self._clock()
+            began, started = self._clock.now(), self._utc()
             report, after = self._one(step, state)
             if step.wanted or report.verdict is not Verdict.MATCH:
-                yield replace(report, seconds=self._clock() - began)
+                yield self._timed(report, began, started)
             if after is None:
                 yield from self._not_reached(interval, number)
                 return
@@ -115,8 +134,7 @@ class Replayer:
 
     def _without_start(self, interval: Interval, error: AuditkitError) -> Iterator[StepReport]:
         for number in interval.wanted:
-            step = _Step(number, interval.start, True, self._run.records[number])
-            report = step.refused(4, error)
+            report = self._step(interval, number).refused(4, error)
             if isinstance(error, SeedMismatch):
                 report = replace(report, tensor=error.difference)
             yield report
@@ -124,9 +142,26 @@ class Replayer:
     def _not_reached(self, interval: Interval, stopped: int) -> Iterator[StepReport]:
         for number in interval.wanted:
             if number > stopped:
-                step = _Step(number, interval.start, True, self._run.records[number])
                 message = f"not reached: step {stopped} on the way gave no state to go on from"
-                yield step.report(Verdict.INCOMPLETE, message=message)
+                yield self.unanswered(interval, number, Verdict.INCOMPLETE, message)
+
+    def unanswered(self, interval: Interval, number: int, verdict: Verdict, message: str, hint: str = "") -> StepReport:
+        """The report of a wanted step of which nothing was found out."""
+        report = self._step(interval, number).report(verdict, message=message, hint=hint)
+        return self._timed(report, self._clock.now(), self._utc())
+
+    def _step(self, interval: Interval, number: int) -> _Step:
+        wanted = number in interval.wanted
+        key = self._work_key(self._run.run_id, number) if wanted and self._work_key else None
+        return _Step(number, interval.start, wanted, self._run.records[number], key)
+
+    def _timed(self, report: StepReport, began: float, started: datetime) -> StepReport:
+        """The report with its times; a wall clock that is set back meanwhile must not end a step before it began."""
+        seconds = self._clock.now() - began
+        return replace(report, seconds=seconds, started=started, finished=started + timedelta(seconds=seconds))
+
+    def _utc(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.wall(), UTC)
 
     def _one(self, step: _Step, state: State) -> tuple[StepReport, State | None]:
         """Checks 5 to 8 of one step; the state after it, or None where the replay cannot go on."""
@@ -138,14 +173,14 @@ class Replayer:
 
         # 6 replay
         try:
-            outcome = self._replay(state, tokens)
+            outcome = self._replay(step, state, tokens)
         except AuditkitError as error:
             return step.refused(6, error), None
         leaves, leaves_error = self._leaves(step)
         found = () if isinstance(outcome, Stopped) else differences(step.record, leaves, outcome)
         if isinstance(outcome, Stopped) or found:
             try:
-                confirm(self._backend, self._run.recipe, step.record.state_before, state, tokens, outcome)
+                self._confirm(step, state, tokens, outcome)
             except AuditkitError as error:
                 return step.refused(6, error), None
         if isinstance(outcome, Stopped):
@@ -153,7 +188,7 @@ class Replayer:
             message = f"the record claims a result, but this step has none: {outcome.error.message}"
             return step.report(Verdict.MISMATCH, message=message), None
         step.passed(6, self._replayed(step, bool(found)))
-        step.computed = outcome.root
+        step.obtained, step.work = outcome.obtained, outcome.result.work
 
         # 7 end state root
         end_error = self._end_state(step, outcome)
@@ -168,8 +203,15 @@ class Replayer:
                 return step.report(problem.verdict, message=problem.message, hint=problem.hint), outcome.state
         return step.report(Verdict.MATCH), outcome.state
 
-    def _replay(self, state: State, tokens: IntArray) -> Computed | Stopped:
-        return replay(self._backend, state, tokens, self._run.recipe, lambda _done: self._progress.advance(1))
+    def _replay(self, step: _Step, state: State, tokens: IntArray) -> Computed | Stopped:
+        def advance(_done: int) -> None:
+            self._progress.advance(1)
+
+        return replay(self._backend, state, tokens, self._run.recipe, advance, work_key=step.work_key)
+
+    def _confirm(self, step: _Step, state: State, tokens: IntArray, first: Computed | Stopped) -> None:
+        before, recipe = step.record.state_before, self._run.recipe
+        confirm(self._backend, recipe, before, state, tokens, first, work_key=step.work_key)
 
     def _batch(self, step: _Step) -> IntArray:
         """The step's tokens, if their digest is the record's. BadArtifact: it is another."""

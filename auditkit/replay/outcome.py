@@ -16,7 +16,7 @@ from auditkit.model.step import NonFinite, StepResult
 from auditkit.numerics.arrays import IntArray
 from auditkit.replay.backend import Backend
 from auditkit.replay.compare import ulp_distance
-from auditkit.replay.report import FieldDifference
+from auditkit.replay.report import FieldDifference, StepDigests
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,18 @@ class Computed:
     result: StepResult
 
     def same_as(self, other: object) -> bool:
-        """Whether another replay gave the same bits: every tensor, by its digest, and every value of the record."""
+        """Whether another replay gave the same bits: every tensor, by its digest, every value of the record, the work."""
         return isinstance(other, Computed) and self.root == other.root and _values(self) == _values(other)
 
     def describe(self) -> str:
         """The digests that stand for this replay in messages."""
-        return f"state {self.root}, gradient {self.result.gradient}"
+        work = f", work {self.result.work}" if self.result.work else ""
+        return f"state {self.root}, gradient {self.result.gradient}{work}"
+
+    @property
+    def obtained(self) -> StepDigests:
+        """The digests that the step's record claims, as they came out here."""
+        return StepDigests(self.root, self.result.gradient, micro_root(self.result.leaves))
 
 
 @dataclass(frozen=True)
@@ -58,10 +64,15 @@ def replay(
     tokens: IntArray,
     recipe: Recipe,
     on_micro_batch: Callable[[int], None] | None = None,
+    *,
+    work_key: bytes | None = None,
 ) -> Computed | Stopped:
-    """Replay one step; a value that is not finite is an outcome of its own, which a second replay must repeat."""
+    """Replay one step; a value that is not finite is an outcome of its own, which a second replay must repeat.
+
+    work_key: 32 bytes, for the result's proof of work.
+    """
     try:
-        new, result = backend.step(state, tokens, recipe, on_micro_batch=on_micro_batch)
+        new, result = backend.step(state, tokens, recipe, on_micro_batch=on_micro_batch, work_key=work_key)
     except NonFinite as error:
         return Stopped(error)
     digests = state_digests(new, recipe, backend.ops)
@@ -118,4 +129,4 @@ def _scalars(published: int, computed: np.float32) -> tuple[str, str]:
 def _values(computed: Computed) -> tuple[object, ...]:
     result = computed.result
     scalars = np.array([result.loss, result.norm, result.lr], dtype=np.float32).tobytes()
-    return scalars, result.gradient, result.leaves
+    return scalars, result.gradient, result.leaves, result.work

@@ -6,6 +6,7 @@ import enum
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NoReturn
 
 from auditkit.replay.compare import TensorDifference
@@ -66,12 +67,29 @@ class FieldDifference:
 
 
 @dataclass(frozen=True)
+class StepDigests:
+    """What a record says of its step by digest: state root after it, gradient root, root of the micro-batch leaves."""
+
+    state: str
+    gradient: str
+    micro_batches: str
+
+    def to_dict(self) -> dict[str, object]:
+        """The digests as JSON values."""
+        return {"state": self.state, "gradient": self.gradient, "micro_batches": self.micro_batches}
+
+
+@dataclass(frozen=True)
 class StepReport:
     """The outcome for one step.
 
     `published` and `computed` are the state roots after the step (empty when it was not reached); `start` is the step
     of the state that the replay began from, so that `step - start` steps lie on the way; `on_the_way` says that the
-    step was not asked for; `seconds` is the time of this step alone.
+    step was not asked for; `seconds` is the time of this step alone, `started` and `finished` (UTC) when it was.
+
+    record, record_sha256   BLAKE3 and SHA-256 of the canonical record
+    expected, obtained      the digests that the record claims, and those computed here; None where there are none
+    work                    the proof of work under the caller's key; "" without a key or a result
     """
 
     step: int
@@ -81,11 +99,17 @@ class StepReport:
     published: str = ""
     computed: str = ""
     record: str = ""
+    record_sha256: str = ""
+    expected: StepDigests | None = None
+    obtained: StepDigests | None = None
+    work: str = ""
     message: str = ""
     hint: str = ""
     differences: tuple[FieldDifference, ...] = ()
     tensor: TensorDifference | None = None
     seconds: float = 0.0
+    started: datetime | None = None
+    finished: datetime | None = None
     on_the_way: bool = False
 
     def to_dict(self) -> dict[str, object]:
@@ -96,14 +120,20 @@ class StepReport:
             "start": self.start,
             "on_the_way": self.on_the_way,
             "record": self.record,
+            "record_sha256": self.record_sha256,
             "published": self.published,
             "computed": self.computed,
+            "expected": self.expected.to_dict() if self.expected else None,
+            "obtained": self.obtained.to_dict() if self.obtained else None,
+            "work": self.work,
             "message": self.message,
             "hint": self.hint,
             "checks": [check.to_dict() for check in self.checks],
             "differences": [difference.to_dict() for difference in self.differences],
             "tensor": self.tensor.to_dict() if self.tensor else None,
             "seconds": round(self.seconds, 3),
+            "started": utc_text(self.started) if self.started else "",
+            "finished": utc_text(self.finished) if self.finished else "",
         }
 
 
@@ -111,6 +141,7 @@ class StepReport:
 class Report:
     """The outcome of a verification.
 
+    `numerics` is the version of the specification that the run was checked against; 0 before its manifest was read.
     A report has no truth value, since `if report:` would read a mismatch as success: compare `verdict` instead.
     """
 
@@ -119,6 +150,7 @@ class Report:
     verdict: Verdict
     run_id: str = ""
     manifest: str = ""
+    numerics: int = 0
     checks: tuple[Check, ...] = ()
     steps: tuple[StepReport, ...] = ()
     not_checked: tuple[str, ...] = ()
@@ -138,6 +170,7 @@ class Report:
             "run": self.run,
             "run_id": self.run_id,
             "manifest": self.manifest,
+            "numerics": self.numerics,
             "selection": self.selection,
             "checks": [check.to_dict() for check in self.checks],
             "steps": [step.to_dict() for step in self.steps],
@@ -150,6 +183,11 @@ class Report:
     def to_json(self) -> str:
         """The report as one JSON object on one line, ASCII only."""
         return json.dumps(self.to_dict(), ensure_ascii=True, allow_nan=False)
+
+
+def utc_text(moment: datetime) -> str:
+    """A moment in UTC to the second: "2026-01-02T03:04:05Z"."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def overall(steps: Sequence[StepReport], wanted: Sequence[int]) -> Verdict:

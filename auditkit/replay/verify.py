@@ -9,13 +9,13 @@ from auditkit.formats.recipe import Recipe
 from auditkit.replay import arguments, machine
 from auditkit.replay.backend import Backend, choose
 from auditkit.replay.cost import parameter_bytes
-from auditkit.replay.interval import Replayer
+from auditkit.replay.interval import Replayer, WorkKey
 from auditkit.replay.plan import Interval, intervals
 from auditkit.replay.report import Check, Report, Status, StepReport, overall
 from auditkit.replay.run import Run, default_run, open_run
 from auditkit.replay.selection import Selection, select
 from auditkit.replay.unchecked import unchecked
-from auditkit.store.progress import Progress, Silent
+from auditkit.store.progress import Clock, Progress, Silent
 from auditkit.verdict import Verdict
 
 OUT_OF_MEMORY = "out of memory"
@@ -38,6 +38,8 @@ def verify(
     progress: Progress | None = None,
     downloads: Progress | None = None,
     backend: Backend | None = None,
+    work_key: WorkKey | None = None,
+    clock: Clock | None = None,
 ) -> Report:
     """Verify one step, a half-open range of steps ("A:B", a pair or a range), or `random` steps drawn with `seed`.
 
@@ -46,7 +48,8 @@ def verify(
 
     `run` is the name of a bundled run, a path or a URL (default: the bundled run); `artifacts` a folder or URL that is
     tried first. `device` is "auto" or "cpu". `progress` is told of replayed micro-batches, `downloads` of fetched
-    bytes. `backend` replaces the device's own.
+    bytes. `backend` replaces the device's own. `work_key` gives the key (32 bytes) of a run id and a step, under which
+    each wanted step's proof of work is made; `clock` says how long and when a step was replayed.
 
     Everything a publisher, the network or the machine can cause is a verdict of the report. Raises UsageError only, for
     a call or a selection that makes no sense.
@@ -59,10 +62,7 @@ def verify(
     draft = _Draft(name, selection)
     try:
         # Before anything is fetched: a machine that cannot calculate, or a device that is not there, ends it here.
-        draft.backend = backend or choose(device, threads)
-        draft.self_test = "failed"
-        draft.backend.self_test()
-        draft.self_test = "passed"
+        ready = draft.ready(backend or choose(device, threads))
     except UsageError:
         raise
     except AuditkitError as error:
@@ -75,7 +75,8 @@ def verify(
         # 1 manifest
         return draft.failed(error, 1)
     with draft.run:
-        return _verify(draft, draft.run, draft.backend, progress or Silent())
+        replayer = Replayer(draft.run, ready, progress or Silent(), work_key=work_key, clock=clock)
+        return _verify(draft, draft.run, replayer, progress or Silent())
 
 
 class _Draft:
@@ -90,6 +91,13 @@ class _Draft:
         self.wanted: tuple[int, ...] = ()
         self.checks: list[Check] = []
         self.steps: list[StepReport] = []
+
+    def ready(self, backend: Backend) -> Backend:
+        """Take a back end that passes its self-test. Raises MachineFault or Unsupported."""
+        self.backend, self.self_test = backend, "failed"
+        backend.self_test()
+        self.self_test = "passed"
+        return backend
 
     def failed(self, error: AuditkitError, number: int | None = None) -> Report:
         """The report of a verification that ends before any step, at check `number` if it is one."""
@@ -107,6 +115,7 @@ class _Draft:
             verdict=verdict,
             run_id=self.run.run_id if self.run else "",
             manifest=self.run.manifest_digest if self.run else "",
+            numerics=self.run.recipe.numerics.version if self.run else 0,
             checks=(*self.checks, *skipped),
             steps=tuple(self.steps),
             not_checked=unchecked(self.run, self.wanted, self.steps) if self.run else (),
@@ -123,7 +132,7 @@ class _Draft:
         return {**machine.describe(), **used, "self_test": self.self_test}
 
 
-def _verify(draft: _Draft, run: Run, backend: Backend, progress: Progress) -> Report:
+def _verify(draft: _Draft, run: Run, replayer: Replayer, progress: Progress) -> Report:
     draft.wanted = draft.selection.resolve(run.size, run.published)
     # 1 manifest
     draft.checks.append(Check(1, Status.OK, run.manifest_digest))
@@ -137,7 +146,7 @@ def _verify(draft: _Draft, run: Run, backend: Backend, progress: Progress) -> Re
     except AuditkitError as error:
         return draft.failed(error)
     # 4 to 8, step by step
-    _replay_all(draft, Replayer(run, backend, progress), intervals(draft.wanted, run.published), run, progress)
+    _replay_all(draft, replayer, intervals(draft.wanted, run.published), run, progress)
     verdict = overall(draft.steps, draft.wanted)
     return draft.report(verdict)
 
@@ -206,5 +215,5 @@ def _replay_one(draft: _Draft, replayer: Replayer, interval: Interval) -> None:
         done = {report.step for report in draft.steps}
         for step in interval.wanted:
             if step not in done:
-                lost = StepReport(step, Verdict.UNSUPPORTED, interval.start, message=OUT_OF_MEMORY, hint=MEMORY_HINT)
+                lost = replayer.unanswered(interval, step, Verdict.UNSUPPORTED, OUT_OF_MEMORY, MEMORY_HINT)
                 draft.steps.append(lost)

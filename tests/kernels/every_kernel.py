@@ -51,8 +51,9 @@ def _steps(backend: CudaBackend, recipe: Recipe) -> None:
     here, there = initial_state(recipe), backend.place(initial_state(recipe))
     for number in range(2):
         tokens = tokens_of(recipe, number)
-        here, _ = plain.step(here, tokens, recipe)
-        there, _ = backend.step(there, tokens, recipe)
+        here, expected = plain.step(here, tokens, recipe, work_key=bytes(32))
+        there, found = backend.step(there, tokens, recipe, work_key=bytes(32))
+        assert found == expected
         assert document(there, recipe, backend.ops) == document(here, recipe)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from auditkit.errors import MachineFault, Unsupported
 from auditkit.formats.recipe import BatchConfig
+from auditkit.formats.work import work_key
 from auditkit.kernels.backend import NOT_FINITE, SUM_RANGE, TOKEN_RANGE, CudaOps
 from auditkit.model.state import State, document, initial_state
 from auditkit.model.step import step
@@ -46,8 +47,9 @@ def test_steps_equal_the_reference(ops: CudaOps, name: str) -> None:
     there = placed(here, ops)
     for number in range(2):
         tokens = tokens_of(recipe, number)
-        here, expected = step(here, tokens, recipe, reference)
-        there, found = step(there, tokens, recipe, ops)
+        key = work_key(bytes(32), "ab" * 32, number)
+        here, expected = step(here, tokens, recipe, reference, work_key=key)
+        there, found = step(there, tokens, recipe, ops, work_key=key)
         assert dataclasses.asdict(found) == dataclasses.asdict(expected)
         assert document(there, recipe, ops) == document(here, recipe)
 
@@ -82,8 +84,9 @@ def test_recorded_steps_equal_the_reference(device: Any, micro: int) -> None:
     there = backend.place(here)
     for number in range(6):
         tokens = tokens_of(recipe, number)
-        here, expected = step(here, tokens, recipe, reference)
-        there, found = backend.step(there, tokens, recipe)
-        assert dataclasses.asdict(found) == dataclasses.asdict(expected)
+        key = work_key(bytes(32), "ab" * 32, number)
+        here, expected = step(here, tokens, recipe, reference, work_key=key)
+        there, found = backend.step(there, tokens, recipe, work_key=key)
+        assert dataclasses.asdict(found) == dataclasses.asdict(expected) and found.work
         assert document(there, recipe, backend.ops) == document(here, recipe)
     assert backend.recorder.recording

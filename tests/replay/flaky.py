@@ -46,12 +46,18 @@ class FlakyBackend(Backend):
     """Flips one bit in the first replay and never again; its self-test passes."""
 
     def step(
-        self, state: State, tokens: IntArray, recipe: Recipe, *, on_micro_batch: Callable[[int], None] | None = None
+        self,
+        state: State,
+        tokens: IntArray,
+        recipe: Recipe,
+        *,
+        on_micro_batch: Callable[[int], None] | None = None,
+        work_key: bytes | None = None,
     ) -> tuple[State, StepResult]:
         """Arm the ops for the replay that the caller reports progress of, which is the first."""
         if on_micro_batch is not None:
             self.ops.armed = True  # type: ignore[attr-defined]
-        return super().step(state, tokens, recipe, on_micro_batch=on_micro_batch)
+        return super().step(state, tokens, recipe, on_micro_batch=on_micro_batch, work_key=work_key)
 
 
 class FaultyBackend(Backend):

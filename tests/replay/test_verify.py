@@ -139,9 +139,9 @@ def test_a_start_state_that_changes_in_memory_is_a_machine_fault(honest: Path) -
     """Both replays would agree, and accuse the publisher."""
 
     class Rotting(Backend):
-        def step(self, state, tokens, recipe, *, on_micro_batch=None):  # type: ignore[no-untyped-def]
+        def step(self, state, tokens, recipe, **options):  # type: ignore[no-untyped-def]
             state.params["model.norm.weight"] = state.params["model.norm.weight"] + state.params["model.norm.weight"]
-            return super().step(state, tokens, recipe, on_micro_batch=on_micro_batch)
+            return super().step(state, tokens, recipe, **options)
 
     report = auditkit.verify(str(honest), step=4, backend=Rotting(reference, 1, "rotting"))
     assert report.verdict is Verdict.MACHINE_FAULT
@@ -162,9 +162,9 @@ def test_a_rounding_mode_that_changes_after_the_self_test_is_no_mismatch(honest:
     """A library that is loaded late: what it spoils must not read as an accusation."""
 
     class Spoilt(Backend):
-        def step(self, state, tokens, recipe, *, on_micro_batch=None):  # type: ignore[no-untyped-def]
+        def step(self, state, tokens, recipe, **options):  # type: ignore[no-untyped-def]
             spoil.enter_context(float_env.rounding(float_env.UP))
-            return super().step(state, tokens, recipe, on_micro_batch=on_micro_batch)
+            return super().step(state, tokens, recipe, **options)
 
     with ExitStack() as spoil:
         report = auditkit.verify(str(honest), step=4, backend=Spoilt(reference, 2, "spoilt"))
