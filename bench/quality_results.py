@@ -19,7 +19,6 @@ import numpy as np
 
 AUDITKIT, BASE, FLOAT32 = "auditkit fx14/fx21", "torch bfloat16", "torch float32"
 SIDES = (BASE, FLOAT32, AUDITKIT)
-WEIGHTS = ("last", "averaged")  # weights that were evaluated: after the last step, and the mean of the last fifth
 MARGIN = 0.01  # auditkit's mean loss may exceed bfloat16's by this much
 BLOCK = 16  # neighbouring windows are of one document: their mean counts as one observation
 
@@ -32,13 +31,13 @@ _T95 = (
 
 @dataclass(frozen=True)
 class Run:
-    """One training: for each of WEIGHTS the mean loss of every held-out window, in nats, in the order of the corpus."""
+    """One training: the mean loss of every held-out window, in nats, in the order of the corpus."""
 
     seed: int
     side: str
     seconds: float
     device: str
-    losses: dict[str, list[float]]
+    losses: list[float]
 
 
 @dataclass
@@ -65,9 +64,9 @@ class Results:
         """Whether this run is done."""
         return any((run.seed, run.side) == (seed, side) for run in self.runs)
 
-    def losses(self, side: str, weights: str) -> dict[int, np.ndarray]:
+    def losses(self, side: str) -> dict[int, np.ndarray]:
         """seed -> losses of the windows (W,)."""
-        return {run.seed: np.array(run.losses[weights]) for run in self.runs if run.side == side}
+        return {run.seed: np.array(run.losses) for run in self.runs if run.side == side}
 
 
 def merged(parts: Iterable[Results]) -> Results:
@@ -99,9 +98,9 @@ class Pair:
         return self.other - self.base
 
 
-def pairs(results: Results, weights: str, other: str = AUDITKIT, base: str = BASE) -> list[Pair]:
+def pairs(results: Results, other: str = AUDITKIT, base: str = BASE) -> list[Pair]:
     """The seeds that both sides have finished, ascending."""
-    left, right = results.losses(base, weights), results.losses(other, weights)
+    left, right = results.losses(base), results.losses(other)
     found = []
     for seed in sorted(left.keys() & right.keys()):
         difference = right[seed] - left[seed]
@@ -156,22 +155,21 @@ def estimate(found: Sequence[Pair]) -> Estimate:
 
 
 def summary(results: Results) -> str:
-    """Tables and estimates for people."""
-    return "\n".join(line for weights in WEIGHTS for line in _lines(results, weights))
+    """A table of the seeds and the estimates, for people."""
+    return "\n".join(_lines(results))
 
 
-def _lines(results: Results, weights: str) -> Iterator[str]:
-    yield f"weights: {weights}"
+def _lines(results: Results) -> Iterator[str]:
     yield f"{'seed':>4}  {BASE:>14}  {FLOAT32:>14}  {AUDITKIT:>18}  {'difference':>10}  evaluation error"
-    losses = {side: results.losses(side, weights) for side in SIDES}
-    found = {pair.seed: pair for pair in pairs(results, weights)}
+    losses = {side: results.losses(side) for side in SIDES}
+    found = {pair.seed: pair for pair in pairs(results)}
     for seed in sorted({run.seed for run in results.runs}):
         cells = [f"{np.mean(losses[side][seed]):.4f}" if seed in losses[side] else "-" for side in SIDES]
         pair = found.get(seed)
         ends = f"{pair.difference:+10.4f}  {pair.evaluation:.4f}" if pair else f"{'-':>10}"
         yield f"{seed:>4}  {cells[0]:>14}  {cells[1]:>14}  {cells[2]:>18}  {ends}"
     for other, base in ((AUDITKIT, BASE), (FLOAT32, BASE), (AUDITKIT, FLOAT32)):
-        of_both = pairs(results, weights, other, base)
+        of_both = pairs(results, other, base)
         if len(of_both) >= 2:
             yield _line(f"{other} - {base}", estimate(of_both), judged=(other, base) == (AUDITKIT, BASE))
     if len(found) < 2:

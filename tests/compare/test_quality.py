@@ -23,7 +23,7 @@ from auditkit.model.params import init_params
 from auditkit.model.state import initial_state
 from auditkit.model.step import step
 from auditkit.numerics import reference
-from bench.quality_results import AUDITKIT, BASE, FLOAT32, WEIGHTS, Estimate, Results, Run, estimate, merged, pairs
+from bench.quality_results import AUDITKIT, BASE, FLOAT32, Estimate, Results, Run, estimate, merged, pairs
 from bench.quality_results import summary as summary_of
 from tests.same_bits import assert_same_bits
 
@@ -71,10 +71,9 @@ def test_sides_train_alike_and_a_second_call_adds_what_is_missing(tmp_path: Path
     assert found.runs[:2] == Results.load(path).runs[:2] == again.runs[:2]
     assert [(run.seed, run.side) for run in found.runs] == [(s, side) for s in (0, 1) for side in (AUDITKIT, FLOAT32)]
     start = quality.window_losses(init_params(recipe_of(0)), recipe_of(0), data_of().evaluation(), "cpu")
-    for weights in WEIGHTS:
-        for pair in pairs(found, weights, AUDITKIT, FLOAT32):
-            assert abs(pair.difference) < 0.01
-            assert pair.base != pytest.approx(np.mean(start), abs=1e-3)  # trained at all
+    for pair in pairs(found, AUDITKIT, FLOAT32):
+        assert abs(pair.difference) < 0.01
+        assert pair.base != pytest.approx(np.mean(start), abs=1e-3)  # trained at all
 
 
 def test_auditkit_is_trained_by_the_step_of_the_verifier() -> None:
@@ -82,8 +81,7 @@ def test_auditkit_is_trained_by_the_step_of_the_verifier() -> None:
     batches, state = data.batches(recipe), initial_state(recipe)
     for tokens in batches:
         state, _ = step(state, tokens, recipe, reference)
-    *_, last = quality.train_auditkit(recipe, init_params(recipe), batches, "cpu")
-    for name, array in last().items():
+    for name, array in quality.train_auditkit(recipe, init_params(recipe), batches, "cpu").items():
         assert_same_bits(array, state.params[name])
 
 
@@ -102,15 +100,15 @@ def test_no_seed_begins_after_the_budget(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def run(seed: int, side: str, losses: Any) -> Run:
-    """A run whose windows had these losses, with all weights."""
-    return Run(seed, side, 1.0, "cpu", {weights: list(losses) for weights in WEIGHTS})
+    """A run whose windows had these losses."""
+    return Run(seed, side, 1.0, "cpu", list(losses))
 
 
 def test_a_pair_knows_its_evaluation_error() -> None:
     rng = np.random.default_rng(2)
     base = rng.normal(5, 1, 1024)  # windows differ far more than sides do
     results = Results({}, [run(0, BASE, base), run(0, AUDITKIT, base + rng.normal(0.02, 0.1, 1024))])
-    (pair,) = pairs(results, "last")
+    (pair,) = pairs(results)
     assert pair.difference == pytest.approx(0.02, abs=0.01)
     assert pair.evaluation == pytest.approx(0.1 / 32, rel=0.3)
 
@@ -120,7 +118,7 @@ def test_the_estimate_is_that_of_paired_differences() -> None:
     for seed, (base, difference) in enumerate([(5.4, 0.01), (5.2, 0.03), (5.6, -0.01), (5.0, 0.01)]):
         made += [run(seed, BASE, [base] * 32), run(seed, AUDITKIT, [base + difference] * 32)]
     made.append(run(4, BASE, [5.0] * 32))  # a seed without its other side counts for nothing
-    found = estimate(pairs(Results({}, made), "last"))
+    found = estimate(pairs(Results({}, made)))
     assert found.count == 4
     assert found.mean == pytest.approx(0.01)
     assert found.spread == pytest.approx(np.std([0.01, 0.03, -0.01, 0.01], ddof=1))
