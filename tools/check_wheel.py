@@ -1,7 +1,7 @@
 """Build sdist and wheel, and check what they contain and what installing them brings.
 
 The wheel holds `auditkit` alone (with SPEC.md and the sources of the kernels), under 3 MB; in a clean environment it
-installs without torch and CUDA, and its command answers. Run by `make wheel`; exit code 1 and a message otherwise.
+installs without torch and CUDA, its command answers, and it names its sources by the digest that they have here. Run by `make wheel`; exit code 1 and a message otherwise.
 """
 
 from __future__ import annotations
@@ -25,8 +25,12 @@ NEEDED = (
     "auditkit/py.typed",
     "auditkit/numerics/SPEC.md",
     "auditkit/numerics/known_answers.json",
+    "auditkit/trust/page.css",
+    "auditkit/trust/page.html",
+    "auditkit/trust/page.js",
     "auditkit/kernels/cuda_source/common.cuh",
 )
+SOURCE = "from auditkit.audit.source import source_digest; print(source_digest())"
 NEVER = ("torch", "cupy", "nvidia", "cuda", "triton", "tokenizers", "matplotlib")
 
 
@@ -81,8 +85,20 @@ def check_install(wheel: Path) -> list[str]:
         )
         if asked.returncode != 0 or "verify" not in asked.stdout:
             problems.append(f"auditkit --help: exit code {asked.returncode}\n{asked.stdout}{asked.stderr}")
+        problems += check_source(python, folder, env)
         print(f"installs {len(names)} packages: {' '.join(names)}")
     return problems
+
+
+def check_source(python: str, folder: str, env: dict[str, str]) -> list[str]:
+    """A problem unless the installed program names its sources by the same digest as this checkout."""
+    installed, here = (
+        subprocess.run([command, "-c", SOURCE], cwd=place, env=env, check=True, capture_output=True, encoding="utf-8")
+        for command, place in ((python, folder), (sys.executable, str(ROOT)))
+    )
+    if installed.stdout != here.stdout:
+        return [f"source digest: {installed.stdout.strip()} installed, {here.stdout.strip()} in the checkout"]
+    return []
 
 
 def main() -> int:

@@ -255,3 +255,16 @@ def _agreeing(votes: Votes, size: int) -> Array:
         found, counts = np.unique(votes.step[against] * width + votes.statement[against], return_counts=True)
         np.maximum.at(most, found // width, counts)
     return most
+
+
+def share(part: int, whole: int) -> str:
+    """`part` of `whole` in per cent, two digits, cut off: 100 % and 0 % are said only where they are exact."""
+    if not whole or part == 0 or part == whole:
+        return "100 %" if whole and part == whole else "0 %"
+    hundredths = part * 10_000 // whole
+    return f"{hundredths // 100}.{hundredths % 100:02d} %" if hundredths else "below 0.01 %"
+
+
+def span(first: int, stop: int) -> str:
+    """A half-open range of steps in words: `step 7`, `steps 7 to 9`."""
+    return f"step {first:,}" if stop == first + 1 else f"steps {first:,} to {stop - 1:,}"
