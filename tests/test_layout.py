@@ -31,7 +31,9 @@ HELPERS = frozenset(
 )
 
 # Modules of kernels/ that launchers are built from; every other module launches the kernels of one op.
-KERNEL_HELPERS = frozenset({"backend", "compile", "device", "elementwise", "product", "source", "tensor_table"})
+KERNEL_HELPERS = frozenset(
+    {"backend", "compile", "device", "driver", "elementwise", "product", "source", "tensor_table"}
+)
 
 # Kernels that are no op of the specification: digests are formats, and only a device needs them in another form.
 NO_OPS = frozenset({"blake3"})

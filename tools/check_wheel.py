@@ -1,7 +1,8 @@
 """Build sdist and wheel, and check what they contain and what installing them brings.
 
 The wheel holds `auditkit` alone (with SPEC.md and the sources of the kernels), under 3 MB; in a clean environment it
-installs without torch and CUDA, its command answers, and it names its sources by the digest that they have here. Run by `make wheel`; exit code 1 and a message otherwise.
+installs without torch and CUDA, its command answers, and it names its sources by the digest that they have here. Run by
+`make wheel`; exit code 1 and a message otherwise.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from auditkit.cli import options
 from auditkit.cli.console import printable
 from auditkit.cli.outcome import Outcome, to_json
+from auditkit.errors import AuditkitError
 
 if TYPE_CHECKING:
     from auditkit.replay.doctor import Health
@@ -20,11 +21,22 @@ def doctor(threads: options.Threads = None, cache_dir: options.CacheDir = None, 
     """
     from auditkit.replay.doctor import examine
 
-    found = examine(threads=threads, cache_dir=cache_dir)
-    return Outcome(found.verdict, to_json(found.to_dict()) if json else "\n".join(_lines(found)))
+    found, source = examine(threads=threads, cache_dir=cache_dir), _source()
+    said = to_json({**found.to_dict(), "source": source}) if json else "\n".join(_lines(found, source))
+    return Outcome(found.verdict, said)
 
 
-def _lines(found: Health) -> Iterator[str]:
+def _source() -> str:
+    """The digest of this program's source, or why there is none: only who wants to sign needs it."""
+    from auditkit.audit.source import source_digest
+
+    try:
+        return source_digest()
+    except AuditkitError as error:
+        return f"unknown: {error.message}"
+
+
+def _lines(found: Health, source: str) -> Iterator[str]:
     from auditkit.cli.progress import size
 
     yield f"self-test  {found.self_test}, {found.self_test_seconds:.2f} s in {found.threads} thread(s)"
@@ -33,6 +45,7 @@ def _lines(found: Health) -> Iterator[str]:
     yield f"system     {printable(found.system)}"
     for package, version in found.versions.items():
         yield f"version    {package} {version}"
+    yield f"source     {printable(source)}"
     yield f"memory     {size(found.total_memory) if found.total_memory else 'unknown'}"
     yield f"cache      {printable(found.cache)}"
     if found.cache_usage is not None:

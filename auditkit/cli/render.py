@@ -63,7 +63,9 @@ def _machine(report: Report) -> str:
     m = report.machine
     threads = "1 thread" if m["threads"] == "1" else f"{m['threads']} threads"
     device = f"{m['device']} ({m['device_choice']})"
-    return f"{device}, {threads}, numpy {m['numpy']}, {m['system']} {m['processor']}; self-test {m['self_test']}"
+    driver = f", driver {m['driver']}" if "driver" in m else ""
+    where = f"{m['system']} {m['processor']}{driver}"
+    return printable(f"{device}, {threads}, numpy {m['numpy']}, {where}; self-test {m['self_test']}")
 
 
 def _check(check: Check) -> str:

@@ -14,6 +14,7 @@ from auditkit.errors import Unsupported, UsageError
 from auditkit.formats.recipe import Recipe
 from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.device import Device
+from auditkit.kernels.driver import versions
 from auditkit.model.ops import Ops
 from auditkit.model.state import State
 from auditkit.model.step import StepResult, step
@@ -59,6 +60,10 @@ class Backend:
                 ) from error
             for result in results:
                 result.result()
+
+    def describe(self) -> dict[str, str]:
+        """What a report says of the device besides its name; nothing for a processor, which every report names."""
+        return {}
 
     def place(self, state: State) -> State:
         """The state with its arrays where this back end computes."""
@@ -108,6 +113,10 @@ class CudaBackend(Backend):
     def self_test(self) -> None:
         """As Backend.self_test: this thread's arithmetic, and the known answers of every op on the device."""
         self_test.run(self.ops, self.ops.place)
+
+    def describe(self) -> dict[str, str]:
+        """Architecture, driver and CuPy."""
+        return versions(self.ops.device)
 
     def place(self, state: State) -> State:
         """The state on the device."""

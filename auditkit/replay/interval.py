@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 
 from auditkit.errors import AuditkitError, BadArtifact
 from auditkit.formats.bits import f32_from_bits
 from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.record import StepRecord
+from auditkit.formats.step_audit import Digests, sha256_of
 from auditkit.formats.stream import batch_digest
 from auditkit.model.state import State
 from auditkit.numerics.arrays import IntArray
@@ -22,7 +22,7 @@ from auditkit.replay.explain import hint, tensor_difference
 from auditkit.replay.outcome import Computed, Stopped, differences, replay
 from auditkit.replay.plan import Interval
 from auditkit.replay.published import open_state
-from auditkit.replay.report import Check, FieldDifference, Status, StepDigests, StepReport
+from auditkit.replay.report import Check, FieldDifference, Status, StepReport
 from auditkit.replay.run import Run
 from auditkit.replay.start import SeedMismatch, start_state
 from auditkit.store.progress import Clock, Progress, SystemClock
@@ -41,7 +41,7 @@ class _Step:
     record: StepRecord
     work_key: bytes | None = None
     checks: list[Check] = field(default_factory=list)
-    obtained: StepDigests | None = None
+    obtained: Digests | None = None
     work: Digest = ""
 
     def passed(self, number: int, detail: str) -> None:
@@ -76,8 +76,8 @@ class _Step:
             published=record.state_after,
             computed=self.obtained.state if self.obtained else "",
             record=record.digest(),
-            record_sha256=sha256(record.encode()).hexdigest(),
-            expected=StepDigests(record.state_after, record.gradient, record.micro_root),
+            record_sha256=sha256_of(record),
+            expected=Digests.of(record),
             obtained=self.obtained,
             work=self.work,
             message=message,

@@ -11,12 +11,13 @@ from auditkit.formats.bits import f32_from_bits
 from auditkit.formats.leaves import MicroBatchLeaf, micro_root
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import StepRecord
+from auditkit.formats.step_audit import Digests
 from auditkit.model.state import State, StateDigests, state_digests
 from auditkit.model.step import NonFinite, StepResult
 from auditkit.numerics.arrays import IntArray
 from auditkit.replay.backend import Backend
 from auditkit.replay.compare import ulp_distance
-from auditkit.replay.report import FieldDifference, StepDigests
+from auditkit.replay.report import FieldDifference
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Computed:
     result: StepResult
 
     def same_as(self, other: object) -> bool:
-        """Whether another replay gave the same bits: every tensor, by its digest, every value of the record, the work."""
+        """Whether another replay gave the same bits: every tensor, by its digest, every value of the record, work."""
         return isinstance(other, Computed) and self.root == other.root and _values(self) == _values(other)
 
     def describe(self) -> str:
@@ -38,9 +39,9 @@ class Computed:
         return f"state {self.root}, gradient {self.result.gradient}{work}"
 
     @property
-    def obtained(self) -> StepDigests:
+    def obtained(self) -> Digests:
         """The digests that the step's record claims, as they came out here."""
-        return StepDigests(self.root, self.result.gradient, micro_root(self.result.leaves))
+        return Digests(self.root, self.result.gradient, micro_root(self.result.leaves))
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import NoReturn
 
+from auditkit.formats.step_audit import Digests
 from auditkit.replay.compare import TensorDifference
 from auditkit.verdict import Verdict, worst
 
@@ -67,19 +68,6 @@ class FieldDifference:
 
 
 @dataclass(frozen=True)
-class StepDigests:
-    """What a record says of its step by digest: state root after it, gradient root, root of the micro-batch leaves."""
-
-    state: str
-    gradient: str
-    micro_batches: str
-
-    def to_dict(self) -> dict[str, object]:
-        """The digests as JSON values."""
-        return {"state": self.state, "gradient": self.gradient, "micro_batches": self.micro_batches}
-
-
-@dataclass(frozen=True)
 class StepReport:
     """The outcome for one step.
 
@@ -100,8 +88,8 @@ class StepReport:
     computed: str = ""
     record: str = ""
     record_sha256: str = ""
-    expected: StepDigests | None = None
-    obtained: StepDigests | None = None
+    expected: Digests | None = None
+    obtained: Digests | None = None
     work: str = ""
     message: str = ""
     hint: str = ""
@@ -123,8 +111,8 @@ class StepReport:
             "record_sha256": self.record_sha256,
             "published": self.published,
             "computed": self.computed,
-            "expected": self.expected.to_dict() if self.expected else None,
-            "obtained": self.obtained.to_dict() if self.obtained else None,
+            "expected": asdict(self.expected) if self.expected else None,
+            "obtained": asdict(self.obtained) if self.obtained else None,
             "work": self.work,
             "message": self.message,
             "hint": self.hint,
@@ -142,6 +130,7 @@ class Report:
     """The outcome of a verification.
 
     `numerics` is the version of the specification that the run was checked against; 0 before its manifest was read.
+    `wanted` are the steps asked for, of which `steps` may lack some; the selection says the same in words.
     A report has no truth value, since `if report:` would read a mismatch as success: compare `verdict` instead.
     """
 
@@ -151,6 +140,7 @@ class Report:
     run_id: str = ""
     manifest: str = ""
     numerics: int = 0
+    wanted: tuple[int, ...] = ()
     checks: tuple[Check, ...] = ()
     steps: tuple[StepReport, ...] = ()
     not_checked: tuple[str, ...] = ()

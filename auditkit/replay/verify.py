@@ -116,6 +116,7 @@ class _Draft:
             run_id=self.run.run_id if self.run else "",
             manifest=self.run.manifest_digest if self.run else "",
             numerics=self.run.recipe.numerics.version if self.run else 0,
+            wanted=self.wanted,
             checks=(*self.checks, *skipped),
             steps=tuple(self.steps),
             not_checked=unchecked(self.run, self.wanted, self.steps) if self.run else (),
@@ -129,7 +130,7 @@ class _Draft:
             return {}
         backend = self.backend
         used = {"device": backend.device, "device_choice": backend.chosen, "threads": str(backend.threads)}
-        return {**machine.describe(), **used, "self_test": self.self_test}
+        return {**machine.describe(), **backend.describe(), **used, "self_test": self.self_test}
 
 
 def _verify(draft: _Draft, run: Run, replayer: Replayer, progress: Progress) -> Report:

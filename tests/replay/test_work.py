@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import auditkit
+from auditkit.formats.step_audit import Digests
 from auditkit.formats.work import work_key
 from auditkit.model.step import step
 from auditkit.numerics import reference
 from auditkit.replay.backend import Backend
-from auditkit.replay.report import StepDigests
 from auditkit.replay.run import open_run
 from auditkit.verdict import Verdict
 from tests.replay.flaky import FlakyBackend, FlippedOps, NoSelfTest
@@ -90,7 +91,7 @@ def test_the_digests_of_both_sides_are_those_of_the_record(honest: Path) -> None
     (found,) = auditkit.verify(str(honest), step=3).steps
     with open_run(str(honest)) as run:
         record = run.records[3]
-    assert found.expected == StepDigests(record.state_after, record.gradient, record.micro_root) == found.obtained
+    assert found.expected == Digests(record.state_after, record.gradient, record.micro_root) == found.obtained
     assert found.record == record.digest()
     assert found.record_sha256 == sha256(record.encode()).hexdigest()
 
@@ -156,7 +157,7 @@ def test_the_report_as_json_holds_all_of_it(honest: Path) -> None:
     assert said["numerics"] == 1
     (step_said,) = said["steps"]
     assert found.expected is not None
-    assert step_said["expected"] == step_said["obtained"] == vars(found.expected)
+    assert step_said["expected"] == step_said["obtained"] == asdict(found.expected)
     assert step_said["work"] == found.work and step_said["record_sha256"] == found.record_sha256
 
 
