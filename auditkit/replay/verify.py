@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from auditkit.errors import AuditkitError, BadArtifact, Unsupported, UsageError
 from auditkit.formats.recipe import Recipe
@@ -40,6 +40,7 @@ def verify(
     backend: Backend | None = None,
     work_key: WorkKey | None = None,
     clock: Clock | None = None,
+    on_step: Callable[[Report], None] | None = None,
 ) -> Report:
     """Verify one step, a half-open range of steps ("A:B", a pair or a range), or `random` steps drawn with `seed`.
 
@@ -49,7 +50,8 @@ def verify(
     `run` is the name of a bundled run, a path or a URL (default: the bundled run); `artifacts` a folder or URL that is
     tried first. `device` is "auto" or "cpu". `progress` is told of replayed micro-batches, `downloads` of fetched
     bytes. `backend` replaces the device's own. `work_key` gives the key (32 bytes) of a run id and a step, under which
-    each wanted step's proof of work is made; `clock` says how long and when a step was replayed.
+    each wanted step's proof of work is made; `clock` says how long and when a step was replayed. `on_step` is given a
+    report of each wanted step alone as soon as there is one.
 
     Everything a publisher, the network or the machine can cause is a verdict of the report. Raises UsageError only, for
     a call or a selection that makes no sense.
@@ -59,21 +61,18 @@ def verify(
     named, nearer = arguments.place("run", run), arguments.place("artifacts", artifacts)
     folder = arguments.folder("cache_dir", cache_dir)
     name = named if named is not None else default_run()
-    draft = _Draft(name, selection)
+    draft = _Draft(name, selection, on_step)
+    number: int | None = None
     try:
         # Before anything is fetched: a machine that cannot calculate, or a device that is not there, ends it here.
         ready = draft.ready(backend or choose(device, threads))
-    except UsageError:
-        raise
-    except AuditkitError as error:
-        return draft.failed(error)
-    try:
+        # 1 manifest
+        number = 1
         draft.run = open_run(name, artifacts=nearer, cache_dir=folder, offline=offline, progress=downloads)
     except UsageError:
         raise
     except AuditkitError as error:
-        # 1 manifest
-        return draft.failed(error, 1)
+        return draft.failed(error, number)
     with draft.run:
         replayer = Replayer(draft.run, ready, progress or Silent(), work_key=work_key, clock=clock)
         return _verify(draft, draft.run, replayer, progress or Silent())
@@ -82,9 +81,10 @@ def verify(
 class _Draft:
     """A report in the making."""
 
-    def __init__(self, name: str, selection: Selection) -> None:
+    def __init__(self, name: str, selection: Selection, on_step: Callable[[Report], None] | None = None) -> None:
         self.name = name
         self.selection = selection
+        self.on_step = on_step
         self.backend: Backend | None = None
         self.self_test = "not run"
         self.run: Run | None = None
@@ -99,14 +99,22 @@ class _Draft:
         self.self_test = "passed"
         return backend
 
+    def add(self, step: StepReport) -> None:
+        """Take the report of a step, and hand it on alone if it was asked for."""
+        self.steps.append(step)
+        if self.on_step is not None and not step.on_the_way:
+            self.on_step(self.report(step.verdict, step.message, step.hint, only=step))
+
     def failed(self, error: AuditkitError, number: int | None = None) -> Report:
         """The report of a verification that ends before any step, at check `number` if it is one."""
         if number is not None:
             self.checks.append(Check(number, Status.FAILED, error.message))
         return self.report(error.verdict, error.message, error.hint)
 
-    def report(self, verdict: Verdict, message: str = "", hint: str = "") -> Report:
-        """The report of what has been found so far."""
+    def report(self, verdict: Verdict, message: str = "", hint: str = "", *, only: StepReport | None = None) -> Report:
+        """The report of what has been found so far, or of one step of it."""
+        steps = tuple(self.steps) if only is None else (only,)
+        wanted = self.wanted if only is None else (only.step,)
         done = {check.number for check in self.checks}
         skipped = [Check(number, Status.SKIPPED) for number in range(1, 4) if number not in done]
         return Report(
@@ -116,10 +124,10 @@ class _Draft:
             run_id=self.run.run_id if self.run else "",
             manifest=self.run.manifest_digest if self.run else "",
             numerics=self.run.recipe.numerics.version if self.run else 0,
-            wanted=self.wanted,
+            wanted=wanted,
             checks=(*self.checks, *skipped),
-            steps=tuple(self.steps),
-            not_checked=unchecked(self.run, self.wanted, self.steps) if self.run else (),
+            steps=steps,
+            not_checked=unchecked(self.run, wanted, steps) if self.run else (),
             machine=self._machine(),
             message=message,
             hint=hint,
@@ -211,10 +219,10 @@ def _replay_all(draft: _Draft, replayer: Replayer, plan: Sequence[Interval], run
 def _replay_one(draft: _Draft, replayer: Replayer, interval: Interval) -> None:
     try:
         for report in replayer.replay(interval):
-            draft.steps.append(report)
+            draft.add(report)
     except MemoryError:
         done = {report.step for report in draft.steps}
         for step in interval.wanted:
             if step not in done:
                 lost = replayer.unanswered(interval, step, Verdict.UNSUPPORTED, OUT_OF_MEMORY, MEMORY_HINT)
-                draft.steps.append(lost)
+                draft.add(lost)

@@ -141,6 +141,15 @@ def test_steps_that_are_not_reached_name_their_record_all_the_same(honest: Path)
     assert all(found.started and found.finished and found.started <= found.finished for found in report.steps)
 
 
+def test_each_wanted_step_is_handed_on_alone_as_soon_as_it_is_found(honest: Path) -> None:
+    seen: list[auditkit.Report] = []
+    report = auditkit.verify(str(honest), steps="2:5", work_key=key_of, on_step=seen.append)
+    assert [found.steps for found in seen] == [(step,) for step in report.steps]
+    assert [found.wanted for found in seen] == [(2,), (3,), (4,)] and report.wanted == (2, 3, 4)
+    assert all(found.verdict is Verdict.MATCH and found.run_id == report.run_id for found in seen)
+    assert all(found.checks == report.checks and found.machine == report.machine for found in seen)
+
+
 def test_times_are_those_of_the_clock(honest: Path) -> None:
     report = auditkit.verify(str(honest), step=4, clock=FrozenClock())
     (found,) = report.steps
