@@ -54,6 +54,10 @@ class Fields:
             raise BadArtifact(f"{self.what}: key {shown(key)} is missing")
         return self._value[key]
 
+    def has(self, key: str) -> bool:
+        """Whether `key` is there, for the few that may be left out."""
+        return key in self._value
+
     def name(self, key: str) -> str:
         """ "what.key", for messages."""
         return f"{self.what}.{key}"

@@ -119,7 +119,7 @@ class StepAudit:
             manifest=fields.digest("manifest"),
             record=fields.digest("record"),
             expected=_digests(fields.fields("expected")),
-            computed=_digests(fields.fields("computed")) if "computed" in value else None,
+            computed=_digests(fields.fields("computed")) if fields.has("computed") else None,
             checks={number: checks.choice(str(number), OK, FAILED, SKIPPED) for number in CHECKS},
             work=fields.digest("work") if fields.raw("work") != "" else "",
             numerics=fields.integer("numerics", 1, 1 << 16),

@@ -9,15 +9,20 @@ from auditkit.formats.checkpoint import Checkpoint
 from auditkit.formats.compact import CompactRecords
 from auditkit.formats.corpus import CorpusIndex
 from auditkit.formats.digest import check_digest
+from auditkit.formats.dsse import Envelope
 from auditkit.formats.leaves import LeavesFile
 from auditkit.formats.note import NoteKey, SignedNote
 from auditkit.formats.paths import check_path
+from auditkit.formats.policy import Policy
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import RecordFile, StepRecord
 from auditkit.formats.run import RunManifest
 from auditkit.formats.safetensors import SafetensorsHeader
 from auditkit.formats.state import StateDocument, StateIndex
+from auditkit.formats.statement import Statement
+from auditkit.formats.step_audit import StepAudit
 from auditkit.formats.stream import StreamIndex
+from auditkit.formats.svr import SimpleResult
 from auditkit.formats.tiles import decode_entries, encode_entries
 from auditkit.formats.tlog_proof import LogProof
 from auditkit.formats.zstd import decompress
@@ -44,6 +49,19 @@ def _compact(data: bytes) -> bytes:
     return CompactRecords.parse(data, micro_batches=samples.MICRO_BATCHES).encode()
 
 
+def _predicate(kind: type[StepAudit] | type[SimpleResult]) -> Callable[[bytes], bytes]:
+    """A predicate by itself, as canonical JSON."""
+    return lambda data: canonical.dumps(
+        kind.from_value(canonical.loads(data, what="predicate", limit=1 << 16)).to_value()
+    )
+
+
+def _policy(data: bytes) -> bytes:
+    """People write policies in any spelling of TOML, so there is no other form to print."""
+    Policy.parse(data)
+    return data
+
+
 def _zstd(data: bytes) -> bytes:
     decompress(data, size=ZSTD_SIZE, what="frame")
     return data
@@ -61,12 +79,14 @@ PARSERS: dict[str, Callable[[bytes], bytes]] = {
     "corpus": lambda data: CorpusIndex.parse(data).encode(),
     "entries": lambda data: encode_entries(decode_entries(data, bad_logs.BUNDLE_WIDTH)),
     "digest": _text(lambda text: check_digest(text, "digest")),
+    "envelope": lambda data: Envelope.parse(data).encode(),
     "f32": _text(lambda text: bits.f32_text(bits.parse_f32(text))),
     "f64": _text(lambda text: bits.f64_text(bits.parse_f64(text))),
     "leaves": _leaves,
     "log_proof": lambda data: LogProof.parse(data).encode(),
     "note": lambda data: SignedNote.parse(data).encode(),
     "path": _text(lambda text: check_path(text, "path")),
+    "policy": _policy,
     "recipe": lambda data: Recipe.parse(data).encode(),
     "record": lambda data: StepRecord.parse(data).encode(),
     "records": lambda data: RecordFile.parse(data).encode(),
@@ -75,7 +95,10 @@ PARSERS: dict[str, Callable[[bytes], bytes]] = {
     "safetensors": _safetensors,
     "state": lambda data: StateDocument.parse(data).encode(),
     "state_index": lambda data: StateIndex.parse(data).encode(),
+    "statement": lambda data: Statement.parse(data).encode(),
+    "step_audit": _predicate(StepAudit),
     "stream_index": lambda data: StreamIndex.parse(data).encode(),
+    "svr": _predicate(SimpleResult),
     "vkey": _text(lambda text: NoteKey.parse(text).text),
     "zstd": _zstd,
 }

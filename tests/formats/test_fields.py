@@ -102,3 +102,11 @@ def test_text_can_be_shown_in_a_terminal(text: str) -> None:
 def test_an_object_is_an_object(value: Any) -> None:
     with pytest.raises(BadArtifact, match="x: not an object"):
         Fields(value, "x")
+
+
+def test_a_key_that_may_be_left_out_is_still_refused_if_nobody_reads_it() -> None:
+    fields = Fields({"a": 1}, "x")
+    assert fields.has("a")
+    assert not fields.has("b")
+    with pytest.raises(BadArtifact, match='x: unknown key "a"'):
+        fields.done()

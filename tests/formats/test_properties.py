@@ -63,7 +63,10 @@ def test_arbitrary_bytes_are_refused_or_printed_back(name: str, data: bytes) -> 
         refused_or_printed_back(name, prefix[:16] + data)
 
 
-@pytest.mark.parametrize("name", ["corpus", "recipe", "record", "run", "state", "state_index"])
+DOCUMENTS = "corpus envelope recipe record run state state_index statement step_audit svr".split()
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
 @settings(max_examples=80)
 @given(data=st.data())
 def test_a_document_with_another_value_somewhere_is_refused_or_printed_back(name: str, data: st.DataObject) -> None:

@@ -22,7 +22,7 @@ from auditkit.formats.record import log_root
 from auditkit.formats.stream import batch_digest
 from auditkit.formats.tensors import TensorEntry, gradient_root
 from tests.formats import samples
-from tests.vectors import bad_bytes, bad_documents, bad_logs, bad_runs
+from tests.vectors import bad_attestations, bad_bytes, bad_documents, bad_logs, bad_runs
 
 FORMAT = "auditkit/vectors/v1"
 FOLDER = Path(__file__).parent / "formats"
@@ -156,7 +156,7 @@ def make() -> dict[str, bytes]:
     for parser, (sample, edits) in DOCUMENTS.items():
         good: list[Good] = [("sample", sample, ROOTS.get(parser, {}))]
         files[f"{parser}.json"] = vector_file(parser, good, bad_edits(sample, edits))
-    for parser, (good, bad) in BINARY.items():
+    for parser, (good, bad) in {**BINARY, **bad_attestations.files()}.items():
         files[f"{parser}.json"] = vector_file(parser, good, bad)
     files["gradient.json"] = vector_file(
         "gradient",
