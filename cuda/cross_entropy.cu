@@ -2,7 +2,7 @@
 //
 //   logits   float [rows][vocab], overwritten with the gradient
 //   targets  u32 [rows], below vocab; a larger one sets TOKEN_RANGE in status
-//   loss     i64 [1], units 2^-32: the exact sum of the rows' losses is added
+//   loss     i64 [1], units 2^-32, 0 before: the exact sum of the rows' losses
 //   scale    RN32(1 / n)
 //   held     elements of a row kept in shared memory between the passes (dynamic, held * 4 bytes); the rest is read again and
 //            its exp computed again, the same bits

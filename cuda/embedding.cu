@@ -3,11 +3,15 @@
 //   tokens    u32 [n], below vocab; a larger one sets TOKEN_RANGE in status and moves nothing
 //   table, x  float [vocab][width], [n][width]
 //   dx        float [n][width]
-//   grad      i64 [vocab][width], units 2^-56, holds sums below 2^62 on entry (0 for new ones)
+//   grad      i64 [vocab][width], units 2^-56, holds the head's terms of a tied table on entry, else 0
 //
 // Backward adds integers, so neither the launch shape nor the order of atomics can change a bit. A block sorts its CHUNK
 // positions by token, adds equal tokens in registers and gives each run of them one atomic: a batch of one token alone costs
 // no more than any other.
+//
+// Of a tied table SPEC.md section 4 asks for the range of the embedding's sum alone, which nothing here holds: embedding_range
+// looks at the rows of the batch before and after. Where what was there and what is there are below 2^61 in size, their
+// difference is in range.
 //
 // Test: pytest tests/kernels/test_embedding.py
 #include "exact_sum.cuh"
@@ -71,6 +75,18 @@ __device__ __forceinline__ void flush(i64* grad, u32 token, i64 (&total)[COLUMNS
         if (token < vocab && column < width) atomic_add_term(grad + token * width + column, total[c], small, status);
         total[c] = 0;
     }
+}
+
+GLOBAL void embedding_range(const u32* tokens, const i64* grad, u32* status, i64 n, i64 vocab, i64 width) {
+    bool good = true;
+    for (i64 at = global_index(); at < n * width; at += global_size()) {
+        Division place = divide(at, width);
+        i64 token = tokens[place.quotient];
+        if (token >= vocab) continue;
+        i64 sum = grad[token * width + place.rest];
+        good = good && sum < SUM_LIMIT / 2 && sum > -SUM_LIMIT / 2;
+    }
+    if (!good) atomicOr(status, SUM_RANGE);
 }
 
 // A block takes chunk blockIdx.x / tiles and `lanes` * COLUMNS columns; blockDim.x / lanes groups of threads share the sorted

@@ -53,8 +53,10 @@ GLOBAL void add_fixed(const float* x, i64* total, u32* status, float unit, i64 n
     }
 }
 
-// Field 0: sums i64; field 1: rounded float = RN32(sum) * unit, unit = 2^-u; the product is exact.
-GLOBAL void from_fixed(const u64* table, i64 count, i64 tiles, float unit) {
+// Field 0: sums i64, SUM_RANGE where one is out of range; field 1: rounded float = RN32(sum) * unit, unit = 2^-u; the product is
+// exact.
+GLOBAL void from_fixed(const u64* table, i64 count, i64 tiles, u32* status, float unit) {
+    bool good = true;
     for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         Tile at = tile_of(table, count, tile);
         const i64* sums = at.field<const i64>(0);
@@ -64,8 +66,10 @@ GLOBAL void from_fixed(const u64* table, i64 count, i64 tiles, float unit) {
             Quad q = {{__ll2float_rn(a.v[0]) * unit, __ll2float_rn(a.v[1]) * unit, __ll2float_rn(b.v[0]) * unit,
                        __ll2float_rn(b.v[1]) * unit}};
             store_quad(rounded, i, at.end, q);
+            good = good && in_sum_range(a.v[0]) && in_sum_range(a.v[1]) && in_sum_range(b.v[0]) && in_sum_range(b.v[1]);
         }
     }
+    if (!good) atomicOr(status, SUM_RANGE);
 }
 
 // Field 0: totals, field 1: terms, field 2: totals + terms, all i64; field 2 may be field 0.

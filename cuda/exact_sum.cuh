@@ -2,15 +2,17 @@
 //
 // Every sum is of integers, so no order of threads, blocks or atomics can change it. How a range is watched at no cost: a term
 // below 2^62 / n in size, n the number of terms, is "small" and added blindly, for all small terms together stay below 2^62. A
-// larger one is added with both operands and the result checked against 2^62. So a sum of sizes below 2^62 always passes, and
-// one that could wrap (2^63) has met a check before.
+// larger one is added with both operands and the result checked for the range -2^62 .. 2^62 - 1. So a sum that stays in the
+// range on its way passes, and one that could wrap (2^63) has met a check before: a total that sets no SUM_RANGE is the true
+// one, of any size below 2^63, for small terms may come last. Whoever reads the total looks at its range: from_fixed, add_sums,
+// and for the loss the host. SPEC.md asks for the range of totals only, so SUM_RANGE means "cannot tell", never "no result".
 #pragma once
 #include "common.cuh"
 
 #define SUM_LIMIT (1ll << 62)
 #define SUM_LIMIT_F32 4611686018427387904.0f
 
-__device__ __forceinline__ bool in_sum_range(i64 s) { return s < SUM_LIMIT && s > -SUM_LIMIT; }
+__device__ __forceinline__ bool in_sum_range(i64 s) { return s < SUM_LIMIT && s >= -SUM_LIMIT; }
 
 // rint(scaled) for scaled = x * 2^u, a product that is exact; 0 and NOT_FINITE where it is not below 2^62 in size.
 __device__ __forceinline__ i64 fixed_term(float scaled, u32* status) {
@@ -19,12 +21,12 @@ __device__ __forceinline__ i64 fixed_term(float scaled, u32* status) {
     return 0;
 }
 
-// Whether a, b and a + b are below 2^62 in size.
+// Whether a, b and a + b are in the range; the sum of two that are does not wrap.
 __device__ __forceinline__ bool sum_stays_in_range(i64 a, i64 b) {
     return in_sum_range(a) && in_sum_range(b) && in_sum_range((i64)((u64)a + (u64)b));
 }
 
-// a + b; SUM_RANGE where an operand or the sum is not below 2^62 in size.
+// a + b; SUM_RANGE where an operand or the sum is out of range.
 __device__ __forceinline__ i64 add_checked(i64 a, i64 b, u32* status) {
     if (!sum_stays_in_range(a, b)) atomicOr(status, SUM_RANGE);
     return (i64)((u64)a + (u64)b);

@@ -3,7 +3,7 @@
 //   x, y, dy, dx  float [rows][width]
 //   weight        float [width]
 //   rstd          float [rows]; with x it is what backward needs, for xhat = x * rstd is one rounding
-//   dweight       i64 [width], units 2^-56, holds a sum below 2^62 on entry (0 for a new one)
+//   dweight       i64 [width], units 2^-56, 0 before
 //   status        u32
 //   padded        the smallest power of two that is not below width
 //   team          threads that share a row: 32, or the whole block

@@ -36,6 +36,15 @@ from auditkit.numerics.nonfinite import NonFinite
 from auditkit.numerics.schedule import learning_rate
 
 NOT_FINITE, SUM_RANGE, TOKEN_RANGE = 1, 2, 4  # bits of the status word, cuda/common.cuh
+SUM_LIMIT = 1 << exact_sum.SUM_BITS
+_MOST_SQUARES = SUM_LIMIT << 32  # units 2^-62; from here on the step has no result (SPEC.md section 13)
+
+
+def _close_to_range() -> Unsupported:
+    return Unsupported(
+        "an exact sum came close to its range, where this device does not decide whether the step has a result",
+        hint="--device cpu decides it",
+    )
 
 
 def _on_device(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,7 +84,6 @@ class CudaOps:
 
     clip_factor = staticmethod(clip_factor)
     learning_rate = staticmethod(learning_rate)
-    mean_loss = staticmethod(mean_loss)
     norm_from_squares = staticmethod(norm_from_squares)
     adamw_scalars = staticmethod(adamw_scalars)
 
@@ -111,17 +119,35 @@ class CudaOps:
         """A device array on the host."""
         return self.device.download(array)
 
+    def reset(self) -> None:
+        """Forget what an earlier step left in the status word, which ended without reading it."""
+        self.device.clear(self.status)
+
     def from_fixed(self, totals: Sequence[Array], unit: int, each: Each = map) -> list[Array]:
         """All sums in one launch."""
-        return exact_sum.from_fixed(self.device, totals, unit)
+        return exact_sum.from_fixed(self.device, self.status, totals, unit)
 
     def add_sums(self, totals: Sequence[Array], terms: Sequence[Array], each: Each = map) -> list[Array]:
         """All pairs in one launch."""
         return exact_sum.add_sums(self.device, self.status, totals, terms)
 
     def squares(self, grads: Sequence[Array], each: Each = map) -> int:
-        """All tensors in one launch; waits for the device."""
-        return global_norm.squares_value(self.host(global_norm.squares(self.device, self.status, grads)))
+        """All tensors in one launch; waits for the device. Raises NonFinite or Unsupported where the sum means nothing.
+
+        A sum out of range may have wrapped before; only then the status word is looked at here, not in `check_finite`.
+        """
+        total = global_norm.squares_value(self.host(global_norm.squares(self.device, self.status, grads)))
+        if not 0 <= total < _MOST_SQUARES:
+            self._check_status()
+        if total < 0:
+            raise MachineFault("the squares of the gradient have a negative sum", hint="use another card")
+        return total
+
+    def mean_loss(self, loss_sum: int, total_targets: int) -> np.float32:
+        """As the op. Raises Unsupported for a sum out of range, which only sums over micro-batches look at else."""
+        if not -SUM_LIMIT <= loss_sum < SUM_LIMIT:
+            raise _close_to_range()
+        return mean_loss(loss_sum, total_targets)
 
     def rope_table(self, tokens: int, head_dim: int, theta: float) -> Any:
         """The table, uploaded once."""
@@ -146,19 +172,19 @@ class CudaOps:
 
     def check_finite(self, arrays: Mapping[str, Array]) -> None:
         """Read and clear the status word, then look at the arrays. Raises NonFinite, Unsupported or MachineFault."""
+        self._check_status()
+        layout.check_finite(self.device, arrays)
+
+    def _check_status(self) -> None:
         found = int(self.host(self.status)[0])
         if found:
             self.device.clear(self.status)
         if found & TOKEN_RANGE:
             raise MachineFault("a token that was checked on the host is out of range on the device")
         if found & SUM_RANGE:  # before anything else: what came after a wrapped sum means nothing
-            raise Unsupported(
-                "an exact sum came close to its range, where this device does not decide whether the step has a result",
-                hint="--device cpu decides it",
-            )
+            raise _close_to_range()
         if found & NOT_FINITE:
             raise NonFinite("a value of the step is not finite, or a term of an exact sum is out of range")
-        layout.check_finite(self.device, arrays)
 
     def _tokens(self, tokens: Any) -> Array:
         """uint32 tokens on the device, from a NumPy array or from a device array of another integer type."""

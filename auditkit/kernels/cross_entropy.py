@@ -22,7 +22,6 @@ def cross_entropy(
     z_loss: np.float32,
     total_targets: int,
     *,
-    total: Array | None = None,
     block: int | None = None,
     held: int | None = None,
     blocks: int | None = None,
@@ -30,13 +29,13 @@ def cross_entropy(
     """Loss and gradient of N rows of logits.
 
     logits (N, V) float32, overwritten with the gradient of the mean over `total_targets`; targets (N,) uint32.
-    total: int64 () to which the loss is added in place. block, held and blocks change the launch,
-    never a bit.
+    block, held and blocks change the launch, never a bit.
     Returns the exact sum of the losses, int64 () in units 2^-32, and the gradient. A row without a finite loss sets
-    bit 0 of `status`, a sum out of range bit 1, a target not below V bit 2.
+    bit 0 of `status`, a sum that may be out of range bit 1, a target not below V bit 2. A sum out of range that sets no
+    bit is the true one.
     """
     rows, vocab = logits.shape
-    loss = device.zeros((), np.int64) if total is None else total
+    loss = device.zeros((), np.int64)
     threads = block or min(_WIDEST, max(WARP, padded_width(vocab) // 8))
     kept = min(vocab, _KEPT.get(device.architecture, _KEPT_ELSE) // 4 if held is None else held) // 4 * 4
     scale = np.float32(1.0 / float(total_targets))

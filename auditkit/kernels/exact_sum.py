@@ -10,7 +10,7 @@ from auditkit.kernels.device import Array, Device
 from auditkit.kernels.elementwise import launch_quads
 from auditkit.kernels.tensor_table import TensorTable
 
-SUM_BITS = 62  # a sum stays below 2^62 in size
+SUM_BITS = 62  # a sum lies in [-2^62, 2^62)
 
 
 def small_term(terms: int) -> int:
@@ -24,7 +24,7 @@ def to_fixed(
     """rint(x * 2^unit) elementwise: float32 -> int64 of the same shape.
 
     total: an int64 array of that shape, to which the terms are added in place; it is then the result. A term that is
-    not finite or reaches 2^62 sets bit 0 of `status`, a sum that does bit 1.
+    not finite or reaches 2^62 in size sets bit 0 of `status`, a sum out of range bit 1.
     """
     made = device.empty(x.shape, np.int64) if total is None else total
     kernel = "to_fixed" if total is None else "add_fixed"
@@ -32,11 +32,16 @@ def to_fixed(
     return made
 
 
-def from_fixed(device: Device, sums: Sequence[Array], unit: int, *, block: int | None = None) -> list[Array]:
-    """sum * 2^-unit rounded once to binary32, for each int64 array: float32 arrays of the same shapes, one launch."""
+def from_fixed(
+    device: Device, status: Array, sums: Sequence[Array], unit: int, *, block: int | None = None
+) -> list[Array]:
+    """sum * 2^-unit rounded once to binary32, for each int64 array: float32 arrays of the same shapes, one launch.
+
+    A sum outside [-2^62, 2^62) sets bit 1 of `status`.
+    """
     rounded = [device.empty(array.shape, np.float32) for array in sums]
     table = TensorTable.of(device, sums, rounded)
-    table.launch(device, "exact_sum", "from_fixed", (np.float32(2.0**-unit),), block=block)
+    table.launch(device, "exact_sum", "from_fixed", (status, np.float32(2.0**-unit)), block=block)
     return rounded
 
 
@@ -51,7 +56,8 @@ def add_sums(
 ) -> list[Array]:
     """totals + terms elementwise for each pair of int64 arrays, in one launch.
 
-    out: where the sums go, e.g. totals; new arrays by default. A sum that leaves +-2^62 sets bit 1 of `status`.
+    out: where the sums go, e.g. totals; new arrays by default. An operand or a sum outside [-2^62, 2^62) sets bit 1 of
+    `status`.
     """
     sums = list(out) if out is not None else [device.empty(array.shape, np.int64) for array in totals]
     TensorTable.of(device, totals, terms, sums).launch(device, "exact_sum", "add_sums", (status,), block=block)

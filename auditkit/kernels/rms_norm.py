@@ -46,18 +46,17 @@ def rms_norm_backward(
     weight: Array,
     cache: RmsNormCache,
     *,
-    total: Array | None = None,
     shape: RowShape | None = None,
 ) -> tuple[Array, Array]:
     """dx (N, C) float32 and dweight (C,) int64 in units 2^-56, the exact sum of dy * xhat over rows.
 
-    total: int64 (C,) to which dweight is added in place; it is then the result. Terms and sums out of range set bits 0
-    and 1 of `status`.
+    Terms out of range, and sums that may be, set bits 0 and 1 of `status`. A sum out of range that sets no bit is the
+    true one.
     """
     rows, width = dy.shape
     chosen = shape or _shape(width, _AHEAD)
     dx = device.empty(dy.shape, np.float32)
-    dweight = device.zeros((width,), np.int64) if total is None else total
+    dweight = device.zeros((width,), np.int64)
     kind = held_kind(width, chosen.team, _HELD)
     grid = min(chosen.blocks(rows), device.multiprocessors * max(1, _RESIDENT[kind] // chosen.block))
     operands = (dy, weight, cache.x, cache.rstd, dx, dweight, status)

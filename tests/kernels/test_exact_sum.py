@@ -76,16 +76,31 @@ def test_from_fixed(device: Any, unit: int) -> None:
     sums.append(np.array(5 << unit, np.int64))
     for run in runs(device):
         for block in BLOCKS:
-            got = from_fixed(run.device, [run.up(array) for array in sums], unit, block=block)
+            got = from_fixed(run.device, run.status, [run.up(array) for array in sums], unit, block=block)
             for mine, array in zip(got, sums, strict=True):
                 assert_same_bits(run.down(mine), np.asarray(reference.from_fixed(array, unit)))
-        assert from_fixed(run.device, [], unit) == []
+        assert from_fixed(run.device, run.status, [], unit) == []
+        assert run.bits() == 0
+
+
+@pytest.mark.parametrize("total", [1 << 62, -(1 << 62) - 1, (1 << 63) - 1, -(1 << 63)])
+@pytest.mark.parametrize("place", [0, 3, 4096, 4100])
+def test_rounding_a_sum_out_of_range_sets_status(device: Any, place: int, total: int) -> None:
+    for run in runs(device):
+        sums = [np.zeros(7, np.int64), np.zeros(4101, np.int64)]
+        from_fixed(run.device, run.status, [run.up(array) for array in sums], 56)
+        assert run.bits() == 0
+        sums[1][place] = total
+        from_fixed(run.device, run.status, [run.up(array) for array in sums], 56)
+        assert run.bits() == SUM_RANGE
 
 
 def test_add_sums(device: Any) -> None:
     rng = np.random.default_rng(9)
     pairs = [tuple(rng.integers(-(1 << 61), 1 << 61, size) for _ in range(2)) for size in SIZES]
     pairs.append((np.array(3, np.int64), np.array(4, np.int64)))
+    half, last = 1 << 61, (1 << 62) - 1
+    pairs.append((np.array([half, -half, last, -last, 0], np.int64), np.array([half - 1, -half, 0, -1, -last - 1])))
     for run in runs(device):
         for block in BLOCKS:
             totals, terms = ([run.up(pair[i]) for pair in pairs] for i in range(2))
@@ -102,12 +117,13 @@ def test_add_sums(device: Any) -> None:
     ("a", "b"),
     [
         (1 << 61, 1 << 61),
-        (-(1 << 61), -(1 << 61)),
+        (-(1 << 61), -(1 << 61) - 1),
         (1 << 62, 0),
         (1 << 62, -5),
         (-5, 1 << 62),
         ((1 << 63) - 1, (1 << 63) - 1),
-        (0, -(1 << 62)),
+        (-1, -(1 << 62)),
+        (-(1 << 62), -(1 << 62)),
         ((1 << 63) - 1, -(1 << 62)),
         (-(1 << 63), 5),
     ],

@@ -75,7 +75,7 @@ def test_exact_sums(card: Any) -> None:
     assert_same_bits(tail(fixed, 9), terms)
     exact_sum.add_sums(card, status, [fixed], [fixed], out=[fixed])
     assert_same_bits(tail(fixed, 9), terms + terms)
-    rounded = exact_sum.from_fixed(card, [fixed], 56)[0]
+    rounded = exact_sum.from_fixed(card, status, [fixed], 56)[0]
     assert_same_bits(tail(rounded, 9), reference_exact_sum.from_fixed(terms + terms, 56))
     total = global_norm.squares(card, status, [rounded])
     assert global_norm.squares_value(card.download(total)) == reference_global_norm.squares(tail(rounded, 9))
