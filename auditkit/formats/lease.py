@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Self
+from urllib.parse import urlsplit
 
+from auditkit.errors import UsageError
 from auditkit.formats import canonical
+from auditkit.formats.canonical import shown
 from auditkit.formats.digest import Digest, check_digest
 from auditkit.formats.fields import Fields, check_text
 from auditkit.formats.limits import LIMITS
@@ -21,6 +24,29 @@ ANSWER_FORMAT = "auditkit/leases/v1"
 REQUEST_BYTES = 4096
 ANSWER_BYTES = 1 << 20
 STEPS = 4096  # of one request, whatever a registry allows
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def registry_address(text: str) -> str:
+    """The one spelling of a registry's address, by which a request names it: scheme, host, port if unusual, path.
+
+    UsageError: not an http(s) address, or one with a user, a query or a fragment.
+    """
+    hint = "for example https://registry.example"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(f"{shown(text)} is not an address: {error}", hint=hint) from None
+    scheme, host = parts.scheme.lower(), (parts.hostname or "").lower()
+    if scheme not in _PORTS or not host or len(text) > LIMITS.url_characters or not text.isascii():
+        raise UsageError(f"{shown(text)} is not an http(s) address", hint=hint)
+    if parts.username is not None or parts.query or parts.fragment or any(c.isspace() or c < "!" for c in text):
+        raise UsageError("the address of a registry has no user, query or fragment", hint=hint)
+    place = f"[{host}]" if ":" in host else host
+    suffix = "" if port in (None, _PORTS[scheme]) else f":{port}"
+    return f"{scheme}://{place}{suffix}{parts.path.rstrip('/')}"
 
 
 @dataclass(frozen=True, slots=True)

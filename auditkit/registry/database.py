@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from auditkit.errors import Unsupported, UsageError
+from auditkit.errors import Unsupported
 from auditkit.registry import schema
 from auditkit.registry.engine import Engine, Row, Session
 
@@ -31,6 +31,7 @@ class New:
     automation: str
     outcome: str
     finished: int
+    received: int
     body: bytes
 
 
@@ -72,18 +73,9 @@ class Database:
         self.engine.close()
 
     def add_run(self, run_id: bytes, name: str, size: int) -> int:
-        """The number of a run, given now or before. Unsupported: it is known with another number of steps."""
+        """The number of a run: see `add_run`."""
         with self.engine.writing() as session:
-            found = session.run("SELECT id, size FROM runs WHERE run = ?", (run_id,))
-            if not found:
-                number = _next(session, "runs")
-                session.run("INSERT INTO runs VALUES (?, ?, ?, ?)", (number, run_id, name, size))
-                return number
-            number, before = found[0]
-            if size < before:
-                raise Unsupported(f"run {name} has {size} steps, and had {before} when this registry last served it")
-            session.run("UPDATE runs SET size = ? WHERE id = ?", (size, number))
-            return int(number)
+            return add_run(session, run_id, name, size)
 
     def runs(self) -> list[tuple[int, bytes, str, int]]:
         """Number, run id, name and steps of every run that was ever served."""
@@ -106,42 +98,17 @@ class Database:
     def size(self) -> int:
         """How many attestations there are: the next position."""
         with self.engine.reading() as session:
-            return _size(session)
+            return count(session)
 
     def positions(self, envelopes: Sequence[bytes]) -> dict[bytes, int]:
         """The positions of those envelopes (by SHA-256) that are stored."""
         with self.engine.reading() as session:
             return _positions(session, envelopes)
 
-    def append(self, new: Sequence[New], *, most: int, now: int) -> list[Stored]:
-        """Store attestations in one transaction, in their order; those that are stored already keep their position.
-
-        `most`: attestations of a key about a step, beyond which none is taken. Ends the leases on what was attested.
-        """
+    def append(self, new: Sequence[New], *, most: int) -> list[Stored]:
+        """Store attestations in one transaction: see `append`."""
         with self.engine.writing() as session:
-            known = _positions(session, [item.envelope for item in new])
-            keys = _add_keys(session, {item.keyid: item.public for item in new})
-            counts = _counts(session, {(item.run, item.step, keys[item.keyid]) for item in new})
-            size = _size(session)
-            results: list[Stored] = []
-            rows: list[Row] = []
-            bodies: list[tuple[int, bytes]] = []
-            for item in new:
-                key = keys[item.keyid]
-                place = (item.run, item.step, key)
-                if item.envelope in known:
-                    results.append(Stored(known[item.envelope], True))
-                elif counts.get(place, 0) >= most:
-                    results.append(Stored(None, False))
-                else:
-                    position = size + len(rows)
-                    known[item.envelope], counts[place] = position, counts.get(place, 0) + 1
-                    rows.append(_columns(item, position, key, now))
-                    bodies.append((position, item.body))
-                    results.append(Stored(position, False))
-            if rows:
-                _insert(session, rows, bodies)
-            return results
+            return append(session, new, most=most)
 
     def facts(self, first: int, *, most: int = PAGE) -> list[Fact]:
         """The attestations from position `first` on, at most `most`."""
@@ -198,10 +165,53 @@ class Database:
         return [(int(when), bytes(body)) for when, body in rows]
 
 
-def require_empty(session: Session) -> None:
-    """UsageError when there is an attestation."""
-    if _size(session):
-        raise UsageError("the database holds attestations already", hint="restore into a fresh one")
+def append(session: Session, new: Sequence[New], *, most: int) -> list[Stored]:
+    """Store attestations in their order; those that are stored already keep their position.
+
+    `most`: attestations of a key about a step, beyond which none is taken. Ends the leases on what was attested.
+    """
+    known = _positions(session, [item.envelope for item in new])
+    keys = _add_keys(session, {item.keyid: item.public for item in new})
+    counts = _counts(session, {(item.run, item.step, keys[item.keyid]) for item in new})
+    size = count(session)
+    results: list[Stored] = []
+    rows: list[Row] = []
+    bodies: list[tuple[int, bytes]] = []
+    for item in new:
+        key = keys[item.keyid]
+        place = (item.run, item.step, key)
+        if item.envelope in known:
+            results.append(Stored(known[item.envelope], True))
+        elif counts.get(place, 0) >= most:
+            results.append(Stored(None, False))
+        else:
+            position = size + len(rows)
+            known[item.envelope], counts[place] = position, counts.get(place, 0) + 1
+            rows.append(_columns(item, position, key))
+            bodies.append((position, item.body))
+            results.append(Stored(position, False))
+    if rows:
+        _insert(session, rows, bodies)
+    return results
+
+
+def add_run(session: Session, run_id: bytes, name: str, size: int) -> int:
+    """The number of a run, given now or before. Unsupported: it is known with more steps."""
+    found = session.run("SELECT id, size FROM runs WHERE run = ?", (run_id,))
+    if not found:
+        number = _next(session, "runs")
+        session.run("INSERT INTO runs VALUES (?, ?, ?, ?)", (number, run_id, name, size))
+        return number
+    number, before = found[0]
+    if size < before:
+        raise Unsupported(f"run {name} has {size} steps, and had {before} when this registry last served it")
+    session.run("UPDATE runs SET size = ? WHERE id = ?", (size, number))
+    return int(number)
+
+
+def count(session: Session) -> int:
+    """How many attestations there are: the next position."""
+    return int(session.run("SELECT coalesce(max(position), -1) + 1 FROM attestations")[0][0])
 
 
 def add_key(session: Session, keyid: bytes, public: bytes) -> int:
@@ -209,9 +219,9 @@ def add_key(session: Session, keyid: bytes, public: bytes) -> int:
     return _add_keys(session, {keyid: public})[keyid]
 
 
-def marks(count: int) -> str:
-    """`count` parameters, as in IN (?,?)."""
-    return ",".join("?" * count)
+def marks(number: int) -> str:
+    """`number` parameters, as in IN (?,?)."""
+    return ",".join("?" * number)
 
 
 def _add_keys(session: Session, keys: dict[bytes, bytes]) -> dict[bytes, int]:
@@ -230,10 +240,6 @@ def _next(session: Session, table: str) -> int:
     return int(session.run(f"SELECT coalesce(max(id), -1) + 1 FROM {table}")[0][0])
 
 
-def _size(session: Session) -> int:
-    return int(session.run("SELECT coalesce(max(position), -1) + 1 FROM attestations")[0][0])
-
-
 def _positions(session: Session, envelopes: Sequence[bytes]) -> dict[bytes, int]:
     if not envelopes:
         return {}
@@ -250,10 +256,10 @@ def _counts(session: Session, places: set[tuple[int, int, int]]) -> dict[tuple[i
         "GROUP BY run, step, key",
         [number for place in places for number in place],
     )
-    return {(int(run), int(step), int(key)): int(count) for run, step, key, count in rows}
+    return {(int(run), int(step), int(key)): int(found) for run, step, key, found in rows}
 
 
-def _columns(item: New, position: int, key: int, now: int) -> Row:
+def _columns(item: New, position: int, key: int) -> Row:
     return (
         position,
         item.envelope,
@@ -266,7 +272,7 @@ def _columns(item: New, position: int, key: int, now: int) -> Row:
         item.automation,
         item.outcome,
         item.finished,
-        now,
+        item.received,
     )
 
 

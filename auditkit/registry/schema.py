@@ -39,10 +39,17 @@ def create(engine: Engine, meta: dict[str, str]) -> None:
     """Make the tables, all or none, and note `meta`. UsageError: there are tables already."""
     with engine.writing() as session:
         if _has_tables(engine, session):
-            raise UsageError("the database holds a registry already", hint="serve it, or name another database")
+            raise _there_are_tables()
         for statement in TABLES:
             session.run(statement.format(**engine.types))
         session.run_many("INSERT INTO meta VALUES (?, ?)", [("schema", str(VERSION)), *meta.items()])
+
+
+def require_none(engine: Engine) -> None:
+    """UsageError: there are tables already."""
+    with engine.reading() as session:
+        if _has_tables(engine, session):
+            raise _there_are_tables()
 
 
 def read_meta(engine: Engine) -> dict[str, str]:
@@ -57,6 +64,10 @@ def read_meta(engine: Engine) -> dict[str, str]:
     if int(version) > VERSION:
         raise Unsupported(f"the database has tables of version {version}, this registry knows {VERSION}", hint=UPDATE)
     return meta
+
+
+def _there_are_tables() -> UsageError:
+    return UsageError("the database holds a registry already", hint="serve it, or name another database")
 
 
 def _has_tables(engine: Engine, session: Session) -> bool:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditkit.errors import BadArtifact, Unsupported
+from auditkit.errors import BadArtifact, Unsupported, UsageError
 from auditkit.formats import canonical
-from auditkit.formats.lease import STEPS, Lease, LeaseRequest, Leases
+from auditkit.formats.lease import STEPS, Lease, LeaseRequest, Leases, registry_address
 
 REQUEST = LeaseRequest("https://registry.example", "ab" * 32, 5, 1_767_323_045, "0c" * 32)
 ANSWER = Leases("ab" * 32, 7, (Lease(5, 1_767_326_645), Lease(3, 1_767_326_645)))
@@ -85,3 +85,36 @@ def test_no_other_bytes_are_the_same_request(at: int, byte: int) -> None:
 def test_too_large_is_refused_before_it_is_read() -> None:
     with pytest.raises(BadArtifact, match="at most 4096"):
         LeaseRequest.parse(b" " * 4097)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("https://Registry.Example/", "https://registry.example"),
+        ("HTTPS://registry.example:443", "https://registry.example"),
+        ("http://127.0.0.1:8080/", "http://127.0.0.1:8080"),
+        ("http://[::1]:80/audit/", "http://[::1]/audit"),
+    ],
+)
+def test_an_address_has_one_spelling(text: str, address: str) -> None:
+    assert registry_address(text) == registry_address(address) == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "registry.example",
+        "ftp://a",
+        "http://",
+        "http://a:b@c",
+        "http://a?b",
+        "http://a#b",
+        "http://a:99999",
+        "http://\u00e4",
+        "http://a/ b",
+    ],
+)
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(UsageError):
+        registry_address(text)

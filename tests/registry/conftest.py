@@ -12,7 +12,11 @@ import pytest
 from auditkit.registry import schema
 from auditkit.registry.database import Database
 from auditkit.registry.engine import Engine
+from auditkit.registry.runs import KnownRun
 from auditkit.registry.sqlite import SqliteEngine
+from auditkit.replay.run import Run, open_run
+from tests.registry.inprocess import Service, serving
+from tests.registry.makers import Maker
 
 if TYPE_CHECKING:
     from tests.registry.cluster import Cluster
@@ -78,3 +82,30 @@ def database(open_engine: OpenEngine) -> Database:
     engine = open_engine(True)
     schema.create(engine, META)
     return Database(engine)
+
+
+@pytest.fixture(scope="session")
+def opened() -> Run:
+    """The bundled run of 1,000 steps."""
+    return open_run("sotu-tiny")
+
+
+@pytest.fixture
+def run(opened: Run) -> Iterator[KnownRun]:
+    """The same as a registry knows it."""
+    known = KnownRun(opened.manifest, opened.records)
+    yield known
+    known.close()
+
+
+@pytest.fixture
+def maker(run: KnownRun) -> Maker:
+    """Makes attestations of its steps."""
+    return Maker(run)
+
+
+@pytest.fixture
+def service(run: KnownRun, tmp_path: Path) -> Iterator[Service]:
+    """A registry on SQLite in this process."""
+    with serving(tmp_path / "registry", run) as running:
+        yield running

@@ -35,6 +35,7 @@ def new(step: int, key: int = 1, word: str = "", run: int = 0) -> New:
         automation="",
         outcome="",
         finished=1_700_000_000 + step,
+        received=1_800_000_000,
         body=body,
     )
 
@@ -48,7 +49,7 @@ def db(database: Database) -> Database:
 
 def append(db: Database, *items: New) -> list[Stored]:
     """Store some."""
-    return db.append(items, most=MOST, now=1_800_000_000)
+    return db.append(items, most=MOST)
 
 
 def test_positions_are_dense_and_in_order(db: Database) -> None:

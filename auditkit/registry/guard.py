@@ -1,0 +1,94 @@
+"""What surrounds every request: the address's rate, a time for the whole answer, headers, and errors as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from auditkit.errors import AuditkitError, Unavailable
+from auditkit.registry.answers import NotAllowed, NotFound, TooMany, error_answer
+from auditkit.registry.buckets import Buckets, address_name
+from auditkit.registry.limits import RegistryLimits
+
+# Data is public, so pages of others may read it; nothing here is to be run, framed or guessed at.
+_HEADERS = {
+    "Access-Control-Allow-Origin": "*",
+    "Cross-Origin-Resource-Policy": "cross-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+_log = logging.getLogger("auditkit.registry")
+
+
+class Guard:
+    """An ASGI layer around the application."""
+
+    def __init__(self, app: ASGIApp, limits: RegistryLimits, now: Callable[[], float]) -> None:
+        self._app, self._seconds = app, limits.answer_seconds
+        self._requests = Buckets(limits.requests_per_second, limits.requests_burst, limits.addresses, now)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def with_headers(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        try:
+            async with asyncio.timeout(self._seconds):
+                wait = self._requests.take(address_of(scope))
+                app = error_answer(TooMany("too many requests from this address", wait)) if wait else self._app
+                await app(scope, receive, with_headers)
+        except TimeoutError:
+            if not begun:
+                await error_answer(Unavailable("the answer took too long"))(scope, receive, with_headers)
+
+
+def address_of(scope: Scope) -> str:
+    """The name of the client's address, under which its rates are kept."""
+    client = scope.get("client")
+    return address_name(client[0]) if client else "unknown"
+
+
+def handlers() -> dict[Any, Callable[[Request, Any], Awaitable[Response]]]:
+    """What answers instead of an exception."""
+    return {AuditkitError: _expected, HTTPException: _routing, Exception: _bug}
+
+
+async def _expected(_: Request, error: AuditkitError) -> Response:
+    return error_answer(error)
+
+
+async def _routing(request: Request, error: HTTPException) -> Response:
+    if error.status_code == 404:
+        return error_answer(NotFound("there is nothing of that address here", hint="docs/registry.md lists what is"))
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        message = f"the method {request.method[:20]} is not allowed here"
+        return error_answer(NotAllowed(message, 405, headers={"Allow": allowed}))
+    return error_answer(NotAllowed(error.detail.lower().rstrip("."), error.status_code))
+
+
+async def _bug(_: Request, error: Exception) -> Response:
+    _log.error("internal error", exc_info=error)
+    return error_answer(AuditkitError("internal error", hint="the operator's log has more"))
