@@ -12,6 +12,7 @@ from pathlib import Path
 from auditkit.errors import Unavailable
 from auditkit.store.disk import reason, unwritable
 from auditkit.store.owner import unique_suffix
+from auditkit.trust import key_files
 
 _HINT = "choose a folder that can be written, or make room"
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS}
@@ -26,6 +27,19 @@ def writing(path: Path) -> Iterator[None]:
         refused = unwritable(path, reason(error))
         refused.hint = _HINT
         raise refused from error
+
+
+def read(path: Path, limit: int) -> bytes | None:
+    """A whole file of at most `limit` bytes, or None if there is none; of a file that is replaced, the old or the new.
+
+    Unavailable: it cannot be read, or is no regular file. BadArtifact: it is larger.
+    """
+    try:
+        return key_files.read(path, limit)
+    except Unavailable as error:
+        if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
+            return None
+        raise
 
 
 def write(path: Path, data: bytes, *, draft: str = "") -> None:

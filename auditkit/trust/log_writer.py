@@ -6,7 +6,6 @@ beyond the checkpoint is of a run that was interrupted, binds nobody, and is wri
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import shutil
 from collections.abc import Iterable, Iterator
@@ -18,7 +17,6 @@ from auditkit.formats.checkpoint import Checkpoint
 from auditkit.formats.limits import LIMITS
 from auditkit.formats.note import SignedNote, check_name
 from auditkit.formats.tiles import CHECKPOINT, WIDTH, Tile
-from auditkit.store.files import read_range, regular_size
 from auditkit.trust import disk, notes
 from auditkit.trust.keys import PrivateKey
 
@@ -94,7 +92,7 @@ class LogWriter:
         return entries
 
     def _signed(self) -> bytes | None:
-        return _read(self._folder / CHECKPOINT, LIMITS.note_bytes)
+        return disk.read(self._folder / CHECKPOINT, LIMITS.note_bytes)
 
     def _shown(self, path: str) -> str:
         return str(self._folder / path)
@@ -174,7 +172,7 @@ class _Edge:
         if size % WIDTH == 0:
             return []
         place = self._folder / tiles.entries_path(size // WIDTH, size % WIDTH)
-        data = _read(place, tiles.BUNDLE_BYTES)
+        data = disk.read(place, tiles.BUNDLE_BYTES)
         if data is None:
             raise Unavailable(f"there is no {place}, which the log's checkpoint leads to")
         entries = tiles.decode_entries(data, size % WIDTH, str(place))
@@ -185,19 +183,7 @@ class _Edge:
 
 def _read_tile(folder: Path, tile: Tile) -> list[bytes]:
     place = folder / tile.path
-    data = _read(place, tile.size)
+    data = disk.read(place, tile.size)
     if data is None:
         raise Unavailable(f"there is no {place}, which the log's checkpoint leads to")
     return tiles.decode_tile(data, tile.width, str(place))
-
-
-def _read(place: Path, limit: int) -> bytes | None:
-    """A whole file of at most `limit` bytes; None if there is none."""
-    size = regular_size(place)
-    if size is None:
-        return None
-    if size > limit:
-        raise BadArtifact(f"{place}: {size} bytes, at most {limit} are allowed")
-    with contextlib.suppress(FileNotFoundError):
-        return read_range(place, 0, size)
-    return None

@@ -22,7 +22,6 @@ from auditkit.formats.canonical import shown
 from auditkit.formats.limits import LIMITS
 from auditkit.formats.note import NoteKey, SignedNote
 from auditkit.store.disk import reason
-from auditkit.store.files import read_range, regular_size
 from auditkit.trust import disk, evidence, notes
 from auditkit.trust.evidence import Conflict, Seen
 from auditkit.trust.log_reader import LogReader
@@ -149,12 +148,10 @@ class Remembered:
         """A remembered checkpoint, checked like any other; one that this disk spoilt is nobody's fault and left out."""
         place = self._folder / name
         try:
-            size = regular_size(place)
-            if size is None:
+            data = disk.read(place, LIMITS.note_bytes)
+            if data is None:
                 return None
-            if size > LIMITS.note_bytes:
-                raise BadArtifact(f"{size} bytes, at most {LIMITS.note_bytes} are allowed")
-            note = SignedNote.parse(read_range(place, 0, size))
+            note = SignedNote.parse(data)
             found = Seen(note, notes.verify_checkpoint(note, self._key, self._origin))
             if found.name != name:
                 raise BadArtifact("another checkpoint than its name says")

@@ -290,7 +290,7 @@ def test_two_writers_at_once_are_one_too_many(tmp_path: Path) -> None:
 
 def _append(folder: Path, name: str, start: Any) -> None:
     start.wait()
-    for i in range(200):
+    for i in range(60):
         try:
             write(folder, [f"{name} {i}".encode()])
         except Unavailable:
