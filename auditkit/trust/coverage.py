@@ -38,7 +38,7 @@ class Status(enum.IntEnum):
 
 
 class Voters(Protocol):
-    """What `cover` asks of a policy."""
+    """What `cover` asks of a policy (trust/policy.py)."""
 
     @property
     def threshold(self) -> int: ...
@@ -47,21 +47,6 @@ class Voters(Protocol):
     def families(self) -> int: ...
 
     def why_not(self, keyid: str, automation: str) -> str: ...
-
-
-@dataclass(frozen=True)
-class Anyone:
-    """The rule without a policy: each valid key counts, one is enough, automation does not count."""
-
-    threshold: int = 1
-    families: int = 1
-    publisher: str = ""  # key id that the run's manifest names
-
-    def why_not(self, keyid: str, automation: str) -> str:
-        """Why an attestation by this key does not count, or nothing."""
-        if keyid == self.publisher:
-            return "the publisher's key"
-        return f"automation ({automation})" if automation else ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,10 +6,11 @@ import functools
 
 import numpy as np
 
-from auditkit.trust.coverage import Anyone, Coverage, cover
+from auditkit.trust.coverage import Coverage, cover
 from auditkit.trust.page_parts import About
 from auditkit.trust.rows import Entry, Rows
 from auditkit.verdict import Verdict
+from tests.trust.voters import Anyone
 
 HOSTILE = (
     "</script><script>window.broken=1</script>",

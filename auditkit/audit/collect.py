@@ -1,0 +1,155 @@
+"""Attestations of many auditors about one run, from files, folders and logs: verified once, none silently dropped."""
+
+from __future__ import annotations
+
+import collections
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from auditkit.audit import examine
+from auditkit.audit.candidates import Batch
+from auditkit.audit.checked import Checked, Memory, remember
+from auditkit.audit.examine import Examined, Examiner, Refused
+from auditkit.audit.record_table import RecordTable
+from auditkit.errors import Unsupported
+from auditkit.formats.digest import Digest
+from auditkit.formats.times import time_text
+from auditkit.store.progress import Progress, Silent
+from auditkit.trust.keys import PublicKey
+from auditkit.trust.rows import Rows
+
+POOL_FROM = 4_000  # attestations; below, the start of other processes takes longer than the work
+MAX_PROCESSES = 16
+_PARTICULAR = re.compile(r"\b[0-9a-f]{8,}\b|\b[0-9][0-9,]*\b")
+SAVE_EVERY = 65_536  # newly verified attestations
+SKEW_SECONDS = 86_400  # how far ahead of this machine's clock a signer's may be
+
+
+@dataclass(frozen=True, eq=False)
+class Collection:
+    """What was collected: verified rows, what was refused, and how it was come by.
+
+    `verified` were verified now and `remembered` before; `repeats` are further copies of an envelope; `summaries` are
+    Simple Verification Results, which do not count.
+    """
+
+    rows: Rows
+    refused: list[Refused]
+    verified: int
+    remembered: int
+    repeats: int
+    summaries: int
+
+    @property
+    def reasons(self) -> list[tuple[str, int]]:
+        """Why attestations were refused, without digests and numbers, the commonest first."""
+        found = collections.Counter(_general(refused.reason) for refused in self.refused)
+        return sorted(found.items(), key=lambda item: (-item[1], item[0]))
+
+
+@dataclass
+class Collector:
+    """Collects for one run; `folder` remembers what was verified (None: nothing is remembered), `now` is Unix time."""
+
+    run_id: Digest
+    records: RecordTable
+    keys: Mapping[str, PublicKey]
+    now: float
+    folder: Path | None = None
+    progress: Progress = field(default_factory=Silent)
+    processes: int | None = None  # None: as many as there are processors, if there is enough to do; 1: only this one
+
+    def collect(self, batches: Iterable[Batch], count: int) -> Collection:
+        """Examine all batches, about `count` attestations. Unsupported: a process of ours was ended."""
+        parts: list[Checked] = []
+        fresh: list[Checked] = []  # verified, not yet remembered
+        refused: list[Refused] = []
+        verified = summaries = 0
+        self.progress.start("attestations", count, "attestations")
+        try:
+            for batch, found in self._examined(batches, count):
+                parts += [found.remembered, found.verified]
+                fresh.append(found.verified)
+                verified += len(found.verified)
+                refused += found.refused
+                summaries += found.summaries
+                self.progress.advance(batch.count)
+                if sum(map(len, fresh)) >= SAVE_EVERY:
+                    fresh = self._remember(fresh)
+        finally:  # an interrupted collection goes on where it was
+            self._remember(fresh)
+            self.progress.finish()
+        total = sum(map(len, parts))
+        unique = Checked.join(parts).unique()
+        rows = self._in_time(unique, refused)
+        return Collection(rows, refused, verified, total - verified, total - len(unique), summaries)
+
+    def _in_time(self, checked: Checked, refused: list[Refused]) -> Rows:
+        """The rows that were not finished in the future, which no honest clock says; the others are refused."""
+        late = checked.rows.finished > self.now + SKEW_SECONDS
+        for index in np.flatnonzero(late).tolist():
+            when = time_text(int(checked.rows.finished[index]))
+            where = f"envelope {checked.envelope[index].tobytes().hex()}"
+            refused.append(Refused(where, f"finished {when}, more than a day ahead of the clock here"))
+        return checked.rows.take(~late) if late.any() else checked.rows
+
+    def _remember(self, fresh: list[Checked]) -> list[Checked]:
+        """Keep what was verified, if there is a place; what could not be kept is verified again next time."""
+        new = Checked.join(fresh)
+        if self.folder is not None and len(new):
+            try:
+                remember(self.folder, self.run_id, new)
+            except Unsupported as error:
+                self.progress.note(f"what was verified is not remembered: {error.message}")
+        return []
+
+    def _examined(self, batches: Iterable[Batch], count: int) -> Iterator[tuple[Batch, Examined]]:
+        processes = self.processes or min(MAX_PROCESSES, _processors())
+        if processes == 1 or (count < POOL_FROM and self.processes is None):
+            memory = Memory.load(self.folder, self.run_id, self.records, list(self.keys))
+            own = Examiner(self.run_id, self.records, self.keys, memory)
+            return ((batch, own.examine(batch)) for batch in batches)
+        return self._in_pool(batches, processes)
+
+    def _in_pool(self, batches: Iterable[Batch], processes: int) -> Iterator[tuple[Batch, Examined]]:
+        """In the order of the batches; only a few are under way at once, for those of a log hold their bytes."""
+        # Not forked: libraries here have threads, and a fork of a process with threads may never end.
+        pool = ProcessPoolExecutor(
+            processes,
+            mp_context=get_context("spawn"),
+            initializer=examine.start,
+            initargs=(self.run_id, self.records, dict(self.keys), self.folder),
+        )
+        under_way: collections.deque[tuple[Batch, Future[Examined]]] = collections.deque()
+        try:
+            for batch in batches:
+                under_way.append((batch, pool.submit(examine.examine, batch)))
+                if len(under_way) > 3 * processes:
+                    first, future = under_way.popleft()
+                    yield first, future.result()
+            for first, future in under_way:
+                yield first, future.result()
+        except BrokenProcessPool as error:
+            raise Unsupported(
+                "a process that verified attestations was ended", hint="is there enough memory?"
+            ) from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _general(reason: str) -> str:
+    """A reason without what differs from one attestation to the next."""
+    return _PARTICULAR.sub("..", reason)
