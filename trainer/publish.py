@@ -11,6 +11,7 @@ from pathlib import Path
 
 from auditkit.errors import BadArtifact, Incomplete, UsageError
 from auditkit.formats.digest import Digest, Hasher, content_digest
+from auditkit.formats.mirrors import check_mirrors
 from auditkit.formats.paths import check_segment
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import RecordRow, expand, log_root
@@ -23,7 +24,6 @@ from auditkit.formats.run import (
     Log,
     PublishedState,
     RunManifest,
-    check_mirrors,
     run_id,
     state_path,
 )

@@ -16,7 +16,7 @@ from typing import Self
 
 from auditkit.errors import BadArtifact, Unsupported
 from auditkit.formats.canonical import shown
-from auditkit.formats.fields import UPDATE
+from auditkit.formats.fields import UPDATE, check_text
 from auditkit.formats.limits import LIMITS
 
 ED25519, COSIGNATURE = 1, 4  # signature types of signed-note: of the note's text; of a witness, with its time
@@ -151,6 +151,14 @@ class SignedNote:
     def encode(self) -> bytes:
         """The file."""
         return (self.text + "\n" + "".join(signature.line for signature in self.signatures)).encode("utf-8")
+
+
+def parse_key(value: object, what: str, algorithm: int) -> NoteKey:
+    """The key of a vkey in a document, of one algorithm; BadArtifact naming `what`, Unsupported for an unknown one."""
+    key = NoteKey.parse(check_text(value, what, LIMITS.url_characters), what)
+    if key.algorithm != algorithm:
+        raise BadArtifact(f"{what}: a key of type {ALGORITHMS[key.algorithm]}, {ALGORITHMS[algorithm]} is needed here")
+    return key
 
 
 def check_name(name: str, what: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from dataclasses import dataclass
 from typing import Self
 
@@ -13,6 +11,8 @@ from auditkit.formats.canonical import shown
 from auditkit.formats.digest import RUN_ID, Digest, check_digest, content_digest, root
 from auditkit.formats.fields import Fields
 from auditkit.formats.limits import LIMITS
+from auditkit.formats.mirrors import check_mirrors
+from auditkit.formats.note import ED25519, NoteKey, parse_key
 from auditkit.formats.paths import check_distinct, check_path, check_segment
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.schema import Int
@@ -22,18 +22,6 @@ FORMAT = "auditkit/run/v1"
 FRAMES, WINDOWS = "frames", "windows"  # kinds of data: a stored token stream, or ids that its windows are cut from
 RECORDS, LEAVES, STREAM, STREAM_INDEX = "records.bin", "leaves.bin", "stream.bin", "stream.idx"
 STATE_DOCUMENT, STATE_INDEX = DOCUMENT_FILE, INDEX_FILE
-
-# Scheme, host (name, IPv4 or bracketed IPv6), port, path. No user, query or fragment: paths are appended to it.
-_MIRROR = re.compile(
-    r"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?(?:/[A-Za-z0-9._~%!$&'()*+,;=:@/-]*)?"
-)
-
-
-# RFC 1123: labels of 1 to 63 letters, digits and inner hyphens; at most 253 characters; a dot may end the name.
-_HOST = re.compile(
-    r"(?=.{1,253}\Z)(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*"
-    r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.?"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +155,8 @@ class RunManifest:
     """Everything about a run; checked as a whole when it is made.
 
     `artifacts` are sorted by path and list every file but run.json and the shards, which a state's index lists;
-    `states` are sorted by step and begin with step 0; `mirrors` are base URLs in order of preference.
+    `states` are sorted by step and begin with step 0; `mirrors` are base URLs in order of preference; `publisher` signs
+    the transparency log of the records, called by the key's name.
     """
 
     name: str
@@ -177,6 +166,7 @@ class RunManifest:
     artifacts: tuple[Artifact, ...]
     states: tuple[PublishedState, ...]
     mirrors: tuple[str, ...]
+    publisher: NoteKey | None = None
 
     def __post_init__(self) -> None:
         check_segment(self.name, "run.name")
@@ -201,6 +191,7 @@ class RunManifest:
             artifacts=tuple(map(_artifact, fields.rows("artifacts", 1, LIMITS.artifacts))),
             states=tuple(map(_state, fields.rows("states", 1, LIMITS.states))),
             mirrors=tuple(fields.items("mirrors", 0, LIMITS.mirrors)),
+            publisher=_publisher(fields.fields("publisher")) if fields.has("publisher") else None,
         )
         log.done()
         fields.done()
@@ -208,7 +199,9 @@ class RunManifest:
 
     def encode(self) -> bytes:
         """Canonical JSON."""
+        signed = {} if self.publisher is None else {"publisher": {"key": self.publisher.text}}
         value = {
+            **signed,
             "artifacts": [{"digest": a.digest, "path": a.path, "size": a.size} for a in self.artifacts],
             "data": self.data.to_value(),
             "format": FORMAT,
@@ -276,6 +269,12 @@ def _check_ids(data: DataSpec, ids: Ids) -> None:
         raise BadArtifact(f"run.data.windows: {data.windows}, but {ids.count} ids make {windows}")
 
 
+def _publisher(fields: Fields) -> NoteKey:
+    key = parse_key(fields.raw("key"), fields.name("key"), ED25519)
+    fields.done()
+    return key
+
+
 def _artifact(fields: Fields) -> Artifact:
     size = fields.integer("size", 0, LIMITS.file_bytes, "bytes")
     artifact = Artifact(path=fields.path("path"), size=size, digest=fields.digest("digest"))
@@ -310,41 +309,6 @@ def _check_states(states: tuple[PublishedState, ...], log: Log) -> None:
             )
         check_digest(state.root, f"run.states: root of step {state.step}")
         before = state.step
-
-
-def check_mirrors(mirrors: tuple[str, ...]) -> None:
-    """Each is a plain http(s) address, at most LIMITS.mirrors of them, none twice; raises `BadArtifact` otherwise."""
-    if len(mirrors) > LIMITS.mirrors:
-        raise BadArtifact(f"run.mirrors: {len(mirrors)} addresses, at most {LIMITS.mirrors} are allowed")
-    seen: set[str] = set()
-    for mirror in mirrors:
-        short = type(mirror) is str and len(mirror) <= LIMITS.url_characters
-        parts = _MIRROR.fullmatch(mirror) if short else None
-        if parts is None:
-            found = shown(mirror) if type(mirror) is str else type(mirror).__name__
-            raise BadArtifact(f"run.mirrors: {found} is not an http(s) address without user, query and fragment")
-        host, port = parts.groups()
-        if not _is_host(host):
-            raise BadArtifact(f"run.mirrors: {shown(mirror)} has a bad host {shown(host)}")
-        if port is not None and not 1 <= int(port) <= 65535:
-            raise BadArtifact(f"run.mirrors: {shown(mirror)} has port {port}, outside 1 to 65535")
-        if mirror in seen:
-            raise BadArtifact(f"run.mirrors: {shown(mirror)} is listed twice")
-        seen.add(mirror)
-
-
-def _is_host(host: str) -> bool:
-    """Whether this is an IPv6 address in brackets, an IPv4 address, or a name that is not all digits at its end."""
-    try:
-        if host.startswith("["):
-            ipaddress.IPv6Address(host[1:-1])
-        elif host.rstrip(".").rpartition(".")[2].isdigit():
-            ipaddress.IPv4Address(host)  # as in URLs: a name that ends in a number is an IPv4 address or nothing
-        else:
-            return _HOST.fullmatch(host) is not None
-    except ValueError:
-        return False
-    return True
 
 
 def _check_artifacts(run: RunManifest) -> None:

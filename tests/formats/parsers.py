@@ -91,6 +91,7 @@ PARSERS: dict[str, Callable[[bytes], bytes]] = {
     "record": lambda data: StepRecord.parse(data).encode(),
     "records": lambda data: RecordFile.parse(data).encode(),
     "run": lambda data: RunManifest.parse(data).encode(),
+    "run_signed": lambda data: RunManifest.parse(data).encode(),
     "run_windows": lambda data: RunManifest.parse(data).encode(),
     "safetensors": _safetensors,
     "state": lambda data: StateDocument.parse(data).encode(),

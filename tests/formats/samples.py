@@ -14,6 +14,7 @@ from auditkit.formats.bits import f32_bits, to_f32
 from auditkit.formats.corpus import CorpusIndex, Document
 from auditkit.formats.digest import content_digest
 from auditkit.formats.leaves import LeavesFile, MicroBatchLeaf, micro_root
+from auditkit.formats.note import NoteKey
 from auditkit.formats.safetensors import SafetensorsHeader
 from auditkit.formats.stream import FrameRow, StreamIndex, batch_digest, encode_frame, frame_row
 from auditkit.formats.tensors import TensorEntry
@@ -21,6 +22,7 @@ from auditkit.formats.zstd import compress
 from auditkit.numerics.cross_entropy import mean_losses
 from auditkit.numerics.schedule import learning_rates
 from auditkit.replay.windows import Windows
+from tests.formats import published_logs
 
 STEPS = 3
 MICRO_BATCHES = 2
@@ -205,6 +207,8 @@ RUN = run.RunManifest(
     mirrors=("https://example.org/runs/demo", "http://127.0.0.1:8000"),
 )
 
+
+SIGNED_RUN = dataclasses.replace(RUN, publisher=NoteKey.parse(published_logs.PETER))
 
 # The same steps with windows of published ids in place of a stream, and records without what can be derived.
 IDS = np.arange(17, dtype=np.uint16)  # as many as the corpus has tokens: two windows

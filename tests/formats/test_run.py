@@ -11,7 +11,7 @@ from auditkit.errors import BadArtifact
 from auditkit.formats import canonical
 from auditkit.formats.digest import RUN_ID, content_digest, root
 from auditkit.formats.run import RunManifest, run_id, state_path
-from tests.formats.samples import DATA, RECIPE, RUN, digest_of
+from tests.formats.samples import DATA, RECIPE, RUN, SIGNED_RUN, digest_of
 
 
 def with_data(**changes: Any) -> RunManifest:
@@ -41,6 +41,7 @@ def test_the_run_id_does_not_change_with_what_a_publisher_may_still_add() -> Non
         dataclasses.replace(RUN, mirrors=()),
         dataclasses.replace(RUN, log=dataclasses.replace(RUN.log, root=digest_of("other"))),
         dataclasses.replace(RUN, states=RUN.states[:1]),
+        SIGNED_RUN,
     ]
     for manifest in later:
         assert manifest.run_id() == RUN.run_id()
@@ -109,3 +110,10 @@ def test_mirrors_are_plain_addresses(mirror: str) -> None:
 def test_other_addresses_are_no_mirrors(mirror: str) -> None:
     with pytest.raises(BadArtifact, match=r"run\.mirrors"):
         dataclasses.replace(RUN, mirrors=(mirror,))
+
+
+def test_a_publisher_is_optional_and_printed_back() -> None:
+    assert RUN.publisher is None
+    assert b'"publisher":{"key":"PeterNeumann+c74f20a3+' in SIGNED_RUN.encode()
+    assert RunManifest.parse(SIGNED_RUN.encode()).publisher == SIGNED_RUN.publisher
+    assert SIGNED_RUN.run_id() == RUN.run_id()

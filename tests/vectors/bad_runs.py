@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.formats import published_logs as published
 from tests.vectors.bad_documents import DROP, NO_DIGEST, UPPER, A, Case
 
 UNSAFE = "(letters, digits and ._+- only, no dot at either end)"
@@ -87,4 +88,19 @@ RUN_WINDOWS: list[Case] = [
     ("a window too many", "data/windows", 3, "run.data.windows: 3, but 17 ids make 2"),
     ("ids for three windows", "data/ids/count", 25, "run.data.windows: 2, but 25 ids make 3"),
     ("rows of the other layout", "artifacts/3/size", 436, "run.artifacts: records.bin has 436 bytes, 3 steps need 460"),
+]  # fmt: skip
+
+RUN_SIGNED: list[Case] = [
+    ("no publisher's key", "publisher/key", DROP, 'run.publisher: key "key" is missing'),
+    ("unknown key of the publisher", "publisher/name", "x", 'run.publisher: unknown key "name"'),
+    ("publisher is a text", "publisher", published.PETER, "run.publisher: not an object"),
+    ("key is no text", "publisher/key", 1, "run.publisher.key: not text"),
+    ("key of another hash", "publisher/key", published.PETER.replace("c74f20a3", "c74f20a4"),
+     "run.publisher.key: the vkey's hash c74f20a4 is not that of its name and key (damaged?)"),
+    ("a witness's key", "publisher/key", published.REMORA,
+     "run.publisher.key: a key of type Ed25519 cosignature/v1, Ed25519 is needed here"),
+    ("key with an escape sequence", "publisher/key", "a\x1b[2J",
+     'run.publisher.key: "a\\u001b[2J" holds an unprintable character'),
+    ("key of an unknown type", "publisher/key", published.WRONG_ALGORITHM,
+     "run.publisher.key: signatures of type 101; this verifier knows 1 (Ed25519), 4 (Ed25519 cosignature/v1)"),
 ]  # fmt: skip

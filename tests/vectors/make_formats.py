@@ -36,6 +36,7 @@ DOCUMENTS = {
     "recipe": (samples.RECIPE.encode(), bad_documents.RECIPE),
     "record": (samples.CHAIN[1].encode(), bad_documents.RECORD),
     "run": (samples.RUN.encode(), bad_runs.RUN),
+    "run_signed": (samples.SIGNED_RUN.encode(), bad_runs.RUN_SIGNED),
     "run_windows": (samples.WINDOWS_RUN.encode(), bad_runs.RUN_WINDOWS),
     "state": (samples.DOCUMENT.encode(), bad_documents.STATE),
     "state_index": (samples.INDEX.encode(), bad_documents.STATE_INDEX),
@@ -44,6 +45,7 @@ DOCUMENTS = {
 ROOTS: dict[str, dict[str, Any]] = {  # what the sample of each format is called by the others
     "recipe": {"recipe_digest": samples.RECIPE.digest()},
     "run": {"run_id": samples.RUN_ID},
+    "run_signed": {"run_id": samples.RUN_ID},
     "run_windows": {"run_id": samples.WINDOWS_RUN_ID},
     "compact_records": {
         "state0": samples.WINDOWS_CHAIN[0].state_before,
