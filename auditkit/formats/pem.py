@@ -47,11 +47,16 @@ def from_pkcs8(der: bytes, what: str) -> bytes:
     return der[len(_PKCS8) :]
 
 
+def begin(label: str) -> bytes:
+    """The line with which a PEM block begins, without its end."""
+    return f"-----BEGIN {label}-----".encode("ascii")
+
+
 def encode(label: str, der: bytes) -> bytes:
     """The PEM text of DER bytes: lines of 64 characters that end in LF."""
     text = base64.b64encode(der).decode("ascii")
     lines = [text[i : i + 64] for i in range(0, len(text), 64)]
-    return "\n".join([f"-----BEGIN {label}-----", *lines, f"-----END {label}-----", ""]).encode("ascii")
+    return begin(label) + "\n".join(["", *lines, f"-----END {label}-----", ""]).encode("ascii")
 
 
 def decode(data: bytes, what: str, *labels: str) -> tuple[str, bytes]:

@@ -101,46 +101,31 @@ def read_attestation(
     `run_id`, `record_sha256`: of the run and of the step's canonical record; `records`: all records of the run, for the
     strongest binding. BadArtifact: not canonical JSON; Unsupported: a newer predicate; Untrusted: all else.
     """
-    key, statement = _signed_statement(data, keys)
-    # 3 predicate: ours, without unknown fields, without contradictions
-    _check_type(statement.predicate_type)
-    audit = _believed(StepAudit.from_value, statement.predicate)
-    # 4 subject: this step of this run
-    subject = statement.subjects[0]
-    if subject.name != subject_name(audit.run, audit.step):
-        raise Untrusted(
-            f"the subject is {shown(subject.name)}, but the predicate is about {audit.run}/step/{audit.step}"
-        )
-    attested = _attested(hashlib.sha256(data).hexdigest(), key, subject.sha256, audit)
+    attested, audit = _attestation(data, *_signed_statement(data, keys))
     # 5 the run and the record that the caller knows
     if run_id is not None and audit.run_id != run_id:
         raise Untrusted(f"about run {audit.run_id}, not about run {run_id}")
-    if record_sha256 is not None and subject.sha256 != record_sha256:
-        raise Untrusted(f"about a record with SHA-256 {subject.sha256}, that of the step has {record_sha256}")
+    if record_sha256 is not None and attested.record_sha256 != record_sha256:
+        raise Untrusted(f"about a record with SHA-256 {attested.record_sha256}, that of the step has {record_sha256}")
     if records is not None:
-        _check_record(audit, subject.sha256, records)
+        _check_record(audit, attested.record_sha256, records)
     return attested
 
 
 def read_summary(data: bytes, keys: Mapping[str, PublicKey], *, records: Sequence[StepRecord] | None = None) -> Summary:
     """The Simple Verification Result of an envelope, its signature and its subject checked; errors as above."""
-    key, statement = _signed_statement(data, keys)
-    if statement.predicate_type != svr.PREDICATE_TYPE:
-        raise Untrusted(f"a predicate of type {shown(statement.predicate_type)}, not {shown(svr.PREDICATE_TYPE)}")
-    result = _believed(SimpleResult.from_value, statement.predicate)
-    subject = statement.subjects[0]
-    named = _SUBJECT.fullmatch(subject.name)
-    if named is None:
-        raise Untrusted(f"the subject {shown(subject.name)} is not a step of a run")
-    step = int(named[2])
+    summary = _summary(data, *_signed_statement(data, keys))
     if records is not None:
-        _check_subject(step, subject.sha256, records)
-    return Summary(hashlib.sha256(data).hexdigest(), key.keyid, named[1], step, subject.sha256, result)
+        _check_subject(summary.step, summary.record_sha256, records)
+    return summary
 
 
-def predicate_type(data: bytes) -> str:
-    """The type that an envelope's statement states, nothing verified; BadArtifact if it is not a statement."""
-    return Statement.parse(Envelope.parse(data).payload).predicate_type
+def read_either(data: bytes, keys: Mapping[str, PublicKey]) -> Attested | Summary:
+    """What an envelope is by its signed type, bound to nothing yet; errors as above."""
+    key, statement = _signed_statement(data, keys)
+    if statement.predicate_type == svr.PREDICATE_TYPE:
+        return _summary(data, key, statement)
+    return _attestation(data, key, statement)[0]
 
 
 def _signed_statement(data: bytes, keys: Mapping[str, PublicKey]) -> tuple[PublicKey, Statement]:
@@ -153,6 +138,31 @@ def _signed_statement(data: bytes, keys: Mapping[str, PublicKey]) -> tuple[Publi
     if len(statement.subjects) != 1:
         raise Untrusted(f"a statement about {len(statement.subjects)} subjects, one is expected")
     return key, statement
+
+
+def _attestation(data: bytes, key: PublicKey, statement: Statement) -> tuple[Attested, StepAudit]:
+    # 3 predicate: ours, without unknown fields, without contradictions
+    _check_type(statement.predicate_type)
+    audit = _believed(StepAudit.from_value, statement.predicate)
+    # 4 subject: this step of this run
+    subject = statement.subjects[0]
+    if subject.name != subject_name(audit.run, audit.step):
+        about = f"{audit.run}/step/{audit.step}"
+        raise Untrusted(f"the subject is {shown(subject.name)}, but the predicate is about {about}")
+    return _attested(hashlib.sha256(data).hexdigest(), key, subject.sha256, audit), audit
+
+
+def _summary(data: bytes, key: PublicKey, statement: Statement) -> Summary:
+    if statement.predicate_type != svr.PREDICATE_TYPE:
+        found = shown(statement.predicate_type)
+        raise Untrusted(f"a predicate of type {found}, not {shown(svr.PREDICATE_TYPE)}")
+    result = _believed(SimpleResult.from_value, statement.predicate)
+    subject = statement.subjects[0]
+    named = _SUBJECT.fullmatch(subject.name)
+    if named is None:
+        raise Untrusted(f"the subject {shown(subject.name)} is not a step of a run")
+    envelope = hashlib.sha256(data).hexdigest()
+    return Summary(envelope, key.keyid, named[1], int(named[2]), subject.sha256, result)
 
 
 def _check_type(found: str) -> None:

@@ -18,20 +18,22 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 def read(path: Path, limit: int) -> bytes:
     """The bytes of a regular file of at most `limit` bytes; Unavailable, BadArtifact."""
-    with _opened(path) as descriptor:
-        return _read(path, descriptor, limit)
+    return read_with_mode(path, limit)[0]
 
 
-def read_private(path: Path, limit: int) -> bytes:
-    """As `read`; Untrusted when its group or others have any access to the very file that is read."""
+def read_with_mode(path: Path, limit: int) -> tuple[bytes, int]:
+    """As `read`, with the mode bits of the very file that was read."""
     with _opened(path) as descriptor:
-        mode = os.fstat(descriptor).st_mode
-        if _HAS_MODES and mode & _OTHERS:
-            raise Untrusted(
-                f"{path}: others have access to this private key (mode {stat.S_IMODE(mode):04o})",
-                hint=f"chmod 600 {path}; if somebody may have read it, make another key",
-            )
-        return _read(path, descriptor, limit)
+        return _read(path, descriptor, limit), os.fstat(descriptor).st_mode
+
+
+def require_private(path: Path, mode: int) -> None:
+    """Untrusted when the mode bits give a file's group or others any access (not on Windows, which has none)."""
+    if _HAS_MODES and mode & _OTHERS:
+        raise Untrusted(
+            f"{path}: others have access to this private key (mode {stat.S_IMODE(mode):04o})",
+            hint=f"chmod 600 {path}; if somebody may have read it, make another key",
+        )
 
 
 def write_new(path: Path, data: bytes, *, mode: int) -> None:

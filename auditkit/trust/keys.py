@@ -109,9 +109,19 @@ def new_key() -> PrivateKey:
     return PrivateKey(secrets.token_bytes(32))
 
 
+def load(path: Path) -> PrivateKey | PublicKey:
+    """The key of a PEM file of either kind; Unavailable, the errors of `from_pem`, Untrusted as `load_private`."""
+    data = key_files.read(path, LIMITS.key_file_bytes)
+    label, _ = pem.decode(data, str(path), pem.PRIVATE, pem.PUBLIC)
+    return PublicKey.from_pem(data, str(path)) if label == pem.PUBLIC else load_private(path)
+
+
 def load_private(path: Path) -> PrivateKey:
     """The private key of a PEM file. Untrusted: others may read the file; Unavailable, and the errors of `from_pem`."""
-    return PrivateKey.from_pem(key_files.read_private(path, LIMITS.key_file_bytes), str(path))
+    data, mode = key_files.read_with_mode(path, LIMITS.key_file_bytes)
+    if pem.begin(pem.PUBLIC) not in data:  # of a public key who may read it is not what is wrong with it
+        key_files.require_private(path, mode)
+    return PrivateKey.from_pem(data, str(path))
 
 
 def save_private(path: Path, key: PrivateKey) -> None:
@@ -120,7 +130,7 @@ def save_private(path: Path, key: PrivateKey) -> None:
 
 
 def load_public(path: Path) -> PublicKey:
-    """The public key of a PEM file; Unavailable, and the errors of `from_pem`."""
+    """The public key of a PEM file; Unavailable, and the errors of `from_pem`. A private key is refused."""
     return PublicKey.from_pem(key_files.read(path, LIMITS.key_file_bytes), str(path))
 
 

@@ -17,7 +17,7 @@ from auditkit.errors import AuditkitError, BadArtifact, Unsupported, Untrusted
 from auditkit.formats import canonical
 from auditkit.formats.dsse import PAYLOAD_TYPE, Envelope
 from auditkit.formats.step_audit import Digests, StepAudit, sha256_of
-from auditkit.trust.attested import Attested, predicate_type, read_attestation, read_summary
+from auditkit.trust.attested import Attested, Summary, read_attestation, read_either, read_summary
 from auditkit.trust.envelope import sign_payload
 from auditkit.trust.rows import NO_RESULT
 from auditkit.verdict import Verdict
@@ -305,10 +305,11 @@ def test_a_summary_is_read_but_is_no_attestation() -> None:
         read_attestation(data, KEYS)
     with pytest.raises(Untrusted, match='a predicate of type "urn:auditkit'):
         read_summary(MATCHED, KEYS)
-    assert [predicate_type(each) for each in (MATCHED, data)] == [
-        "urn:auditkit:predicate:step-audit:v1",
-        "https://in-toto.io/attestation/svr/v0.1",
-    ]
+    assert read_either(data, KEYS) == read_summary(data, KEYS) == summary
+    assert read_either(MATCHED, KEYS) == read_attestation(MATCHED, KEYS)
+    assert isinstance(summary, Summary)
+    with pytest.raises(Untrusted, match='a predicate of type "urn:x", not "urn:auditkit'):
+        read_either(resigned(edited("predicateType", "urn:x")), KEYS)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,13 @@ def no_umask() -> Iterator[None]:
     os.umask(before)
 
 
+def read_private(path: Path) -> bytes:
+    """The bytes of a file that nobody else may read."""
+    data, mode = key_files.read_with_mode(path, 10)
+    key_files.require_private(path, mode)
+    return data
+
+
 def only(folder: Path) -> list[str]:
     """The names in a folder."""
     return sorted(path.name for path in folder.iterdir())
@@ -48,7 +55,7 @@ def test_a_private_file_is_never_open_to_others(
     monkeypatch.undo()
     assert modes == [0o600]
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
-    assert key_files.read_private(tmp_path / "key", 10) == DATA
+    assert read_private(tmp_path / "key") == DATA
     assert only(tmp_path) == ["key"]
 
 
@@ -60,7 +67,7 @@ def test_a_private_file_that_others_can_reach_is_refused(tmp_path: Path, mode: i
     path.write_bytes(DATA)
     path.chmod(mode)
     with pytest.raises(Untrusted, match=rf"others have access to this private key \(mode {mode:04o}\)") as caught:
-        key_files.read_private(path, 10)
+        read_private(path)
     assert caught.value.hint.startswith(f"chmod 600 {path}")
     assert key_files.read(path, 10) == DATA
 
@@ -109,7 +116,7 @@ def refuse(*_: object, **__: object) -> None:
 def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "link", refuse, raising=False)
     key_files.write_new(tmp_path / "key", DATA, mode=0o600)
-    assert key_files.read_private(tmp_path / "key", 10) == DATA
+    assert read_private(tmp_path / "key") == DATA
     assert only(tmp_path) == ["key"]
 
 
