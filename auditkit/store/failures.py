@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from auditkit.errors import AuditkitError, BadArtifact, Unavailable
+from auditkit.errors import AuditkitError, BadArtifact, Unavailable, Untrusted
 from auditkit.store.progress import Progress
 
 
@@ -11,10 +11,13 @@ class Failures:
 
     def __init__(self, path: str, progress: Progress) -> None:
         self._path, self._progress = path, progress
-        self._errors: list[BadArtifact | Unavailable] = []
+        self._errors: list[BadArtifact | Unavailable | Untrusted] = []
         self.damaged = False  # there is a cached copy, which this machine's disk spoilt
 
-    def add(self, error: BadArtifact | Unavailable) -> None:
+    def __bool__(self) -> bool:
+        return bool(self._errors)
+
+    def add(self, error: BadArtifact | Unavailable | Untrusted) -> None:
         """One place failed."""
         self._errors.append(error)
 
@@ -24,14 +27,15 @@ class Failures:
             self._progress.note(f"{self._errors[-1].message}; trying the next place")
 
     def error(self, absent: str, hint: str = "") -> AuditkitError:
-        """BadArtifact if the bytes were wrong wherever there were any, else Unavailable; `absent` if nothing was tried.
+        """Unavailable if one of the places may still have the right bytes, else Untrusted, else BadArtifact.
 
-        Unavailable wins: as long as one place may still have the right bytes, the publisher is not accused.
+        So the publisher is not accused before the bytes were wrong wherever there were any. Without a failure it is
+        Unavailable with the words `absent`.
         """
         if not self._errors:
             damaged = "the cached copy is damaged, " if self.damaged else ""
             return Unavailable(f"{self._path}: {damaged}{absent}", hint=hint)
-        kind = BadArtifact if all(isinstance(e, BadArtifact) for e in self._errors) else Unavailable
+        kind = next(k for k in (Unavailable, Untrusted, BadArtifact) if any(isinstance(e, k) for e in self._errors))
         best = next((e for e in self._errors if isinstance(e, kind) and e.hint), self._errors[0])
         words = "; ".join(dict.fromkeys(e.message for e in self._errors))
         # The places' addresses end with the path as a rule; the path comes first all the same, for those that do not.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable, Iterator
 from io import BufferedIOBase, RawIOBase
@@ -54,6 +55,26 @@ def require_size(path: Path, size: int) -> bool:
     if found is not None and found != size:
         raise BadArtifact(f"{path}: {found:,} bytes, but the manifest declares {size:,}")
     return found is not None
+
+
+def read_small(path: Path, limit: int) -> bytes | None:
+    """A whole regular file, None if there is none; opened once, so that one that is replaced comes in one piece.
+
+    BadArtifact: it has more than `limit` bytes. Unavailable: it cannot be read, or is a folder, a pipe or a device.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    with reading(path):
+        try:
+            descriptor = os.open(path, flags)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Unavailable(f"{path} is not a regular file")
+            data = file.read(limit + 1)
+    if len(data) > limit:
+        raise BadArtifact(f"{path}: more than {limit:,} bytes")
+    return data
 
 
 def read_range(path: Path, offset: int, length: int) -> bytes:

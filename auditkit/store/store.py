@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from auditkit.errors import BadArtifact, Unavailable, Unsupported, UsageError
@@ -15,6 +15,7 @@ from auditkit.store.gc import Swept, sweep
 from auditkit.store.http import Http
 from auditkit.store.limits import STORE_LIMITS, StoreLimits
 from auditkit.store.local import Kept, Local
+from auditkit.store.loose import Fetch, Loose, T
 from auditkit.store.manifest import fetch_manifest, recall_manifest
 from auditkit.store.progress import Clock, Progress, Silent, SystemClock
 from auditkit.store.source import Folder, Remote, Source, parse_remote
@@ -144,6 +145,20 @@ class Store:
         if digest or check:
             self._keep(fetched, kept)
         return fetched
+
+    def loose(self, what: str, read: Callable[[Fetch], T]) -> T:
+        """What `read` makes of small files that no manifest lists, called `what` in messages.
+
+        `read` is given a way to fetch files of one place, `fetch(path, limit) -> bytes`, and raises BadArtifact,
+        Untrusted or Unavailable for what it does not accept: then it is called with the next place, so that a mirror
+        with other bytes is no verdict while another place is right. What was accepted is kept for use with `offline`.
+        Raises, when all places failed, Unavailable if one of them may still have the right files, else Untrusted or
+        BadArtifact.
+        """
+        folders = [b for b in self.source.bases if isinstance(b, Folder)]
+        home = self.source.home.show(self.source.manifest)
+        loose = Loose(folders, self._places(), self._transfer, lambda: self.cache, self._progress, home)
+        return loose.read(what, read, offline=self.offline, absent=self._absent())
 
     def is_cached(self, path: str, digest: Digest, size: int | None = None) -> bool:
         """Whether the file is here, in the run's folder or the cache; its contents are checked only when it is read."""

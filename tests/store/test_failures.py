@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auditkit.errors import BadArtifact, Unavailable
+from auditkit.errors import BadArtifact, Unavailable, Untrusted
 from auditkit.store.failures import Failures
 from tests.store.tools import Story
 
@@ -21,6 +21,8 @@ WRONG, AWAY = BadArtifact("a: digest 1, but 2", hint="a page"), Unavailable("b: 
         ([WRONG, WRONG], BadArtifact, "x: a: digest 1, but 2", "a page"),
         ([Unavailable("c: 404"), AWAY], Unavailable, "x: c: 404; b: silent", "a login"),
         ([Unavailable("c: 404")], Unavailable, "x: c: 404", "look"),
+        ([WRONG, Untrusted("d: signature")], Untrusted, "x: a: digest 1, but 2; d: signature", "a page"),
+        ([Untrusted("d: signature"), AWAY], Unavailable, "x: d: signature; b: silent", "a login"),
     ],
 )
 def test_the_error(errors: list[BadArtifact | Unavailable], kind: type, message: str, hint: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from auditkit.errors import BadArtifact, Unavailable
-from auditkit.store.files import chunks, digest_of, read_range, regular_size, require_size
+from auditkit.store.files import chunks, digest_of, read_range, read_small, regular_size, require_size
 from tests.store.tools import blob, named
 
 DATA = blob(100_000)
@@ -52,9 +52,22 @@ def test_sizes(tmp_path: Path) -> None:
         regular_size(tmp_path)
 
 
+def test_small_files(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(DATA)
+    assert read_small(tmp_path / "x", SIZE) == DATA
+    assert read_small(tmp_path / "none", 1) is None
+    assert read_small(tmp_path / "x" / "y", 1) is None  # below a file
+    with pytest.raises(BadArtifact, match="more than 99,999 bytes"):
+        read_small(tmp_path / "x", SIZE - 1)
+    with pytest.raises(Unavailable):
+        read_small(tmp_path, 1)
+
+
 @pytest.mark.optional("Windows has no named pipes in folders")
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no named pipes in folders")
 def test_a_pipe_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Unavailable, match="not a regular file"):
         regular_size(tmp_path / "pipe")
+    with pytest.raises(Unavailable, match="not a regular file"):
+        read_small(tmp_path / "pipe", 1)
