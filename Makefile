@@ -3,13 +3,14 @@
 
 RUN ?= open-nano
 STEP ?= 48213
+COUNT ?= 3
 ARGS ?=
 BIN := .venv/bin
 GPU_PYTHON ?= $(BIN)/python
 export PYTHON TORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help verify test test-gpu lint format bench wheel oldest clean
+.PHONY: help verify nightly test test-gpu lint format bench wheel oldest clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -17,6 +18,10 @@ help: ## list the targets
 verify: ## verify a step of the bundled run on the CPU (STEP=48213 RUN=open-nano)
 	@sh tools/venv.sh verify
 	$(BIN)/auditkit verify --run "$(RUN)" --step $(STEP)
+
+nightly: ## verify and attest steps that a public beacon draws, keep all of it in build/nights (COUNT=3 RUN=open-nano)
+	@sh tools/venv.sh verify
+	@sh tools/nightly.sh $(BIN)/auditkit --run "$(RUN)" --count $(COUNT) --out build/nights $(ARGS)
 
 test: ## run all tests; installs the CPU build of torch to compare with (ARGS="-k store")
 	@sh tools/venv.sh torch

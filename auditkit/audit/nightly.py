@@ -14,10 +14,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from auditkit.audit import history
 from auditkit.audit.assigned import NO_KEY, Assigned, Subject, assigned
+from auditkit.audit.attest import Attester, Signed
+from auditkit.audit.keep import keep, prepare
 from auditkit.errors import AuditkitError, BadArtifact, Unavailable, UsageError
 from auditkit.formats.digest import Digest
 from auditkit.formats.times import time_text
@@ -31,6 +33,7 @@ from auditkit.verdict import Verdict, worst
 
 FORMAT = "auditkit/night/v1"
 HISTORY = "history.json"
+ATTESTATIONS = "attestations"
 
 # What another try a little later may mend. A mirror in trouble also serves error pages, which are bad bytes.
 PASSING = (Verdict.UNAVAILABLE, Verdict.BAD_ARTIFACT)
@@ -49,23 +52,13 @@ class Plan:
     patience_days: float = 3.5
 
 
-class Signer(Protocol):
-    """Whoever signs what was found."""
-
-    @property
-    def keyid(self) -> Digest: ...
-
-    def attest(self, report: Report) -> Sequence[tuple[str, bytes]]:
-        """A file name and an envelope for each step of a report that is to be attested."""
-
-
 @dataclass(frozen=True)
 class Tools:
     """What a night works with: each may raise AuditkitError, and `verify` reports instead.
 
     subject    name, id and size of the run
     beacon     the random value, and what it takes to check it later
-    verify     replays steps, written as --steps takes them
+    verify     replays steps, written as --steps takes them, with the work key of `attester` where there is one
     said       what has been attested so far, or None; with the content digest of its policy
     evidence   files that belong to a mismatch, by name: the checkpoints of the run's log
     submit     hands one envelope to a registry; the words that say where it is now
@@ -78,7 +71,7 @@ class Tools:
     verify: Callable[[str], Report]
     said: Callable[[Subject], tuple[Coverage | None, Digest]] = lambda subject: (None, "")
     evidence: Callable[[], dict[str, bytes]] = dict
-    signer: Signer | None = None
+    attester: Attester | None = None
     submit: Callable[[bytes], str] | None = None
 
 
@@ -164,7 +157,7 @@ def _begin(tools: Tools, base: Path) -> Night:
             folder.mkdir(parents=True)
         except FileExistsError:
             raise UsageError(f"{folder} is there already", hint="one night at a time") from None
-    return Night(folder, began, tools.signer.keyid if tools.signer else NO_KEY)
+    return Night(folder, began, tools.attester.keyid if tools.attester else NO_KEY)
 
 
 def _verify(night: Night, plan: Plan, tools: Tools) -> None:
@@ -239,24 +232,32 @@ def _merged(first: Report, second: Report, wanted: Sequence[int]) -> Report:
     verdict = overall(steps, wanted)
     message = second.message if verdict is second.verdict else ""
     hint = second.hint if message else ""
-    return replace(told, steps=steps, verdict=verdict, message=message, hint=hint)
+    return replace(told, wanted=tuple(wanted), steps=steps, verdict=verdict, message=message, hint=hint)
 
 
 def _attest(night: Night, tools: Tools) -> None:
-    """Sign what was found, keep it, and hand it on."""
-    if tools.signer is None or night.report is None:
+    """Sign what was found, keep all of it, and then hand it on."""
+    if tools.attester is None or night.report is None:
         night.notes.append("not attested: there is no key")
         return
-    for name, data in tools.signer.attest(night.report):
-        _write(night.folder / "attestations" / name, data)
-        night.attestations.append(f"attestations/{name}")
-        if tools.submit is None:
-            continue
-        try:
-            night.submitted.append(tools.submit(data))
-        except AuditkitError as error:
-            _failed(night, error)
-            night.notes.append(f"not submitted: {name}")
+    made = tools.attester.attest(night.report)
+    night.notes += [f"not attested: {unsigned.describe()}" for unsigned in made.unsigned]
+    folder = night.folder / ATTESTATIONS
+    prepare(folder)
+    for signed in made.signed:
+        kept = keep(signed, folder)
+        night.attestations += [path.relative_to(night.folder).as_posix() for path in kept]
+    if tools.submit is not None:
+        for signed in made.signed:
+            _submit(night, tools.submit, signed)
+
+
+def _submit(night: Night, submit: Callable[[bytes], str], signed: Signed) -> None:
+    try:
+        night.submitted.append(submit(signed.envelope))
+    except AuditkitError as error:
+        _failed(night, error)
+        night.notes.append(f"not submitted: the attestation of step {signed.step}")
 
 
 def _close(night: Night, plan: Plan, clock: Clock, path: Path) -> None:

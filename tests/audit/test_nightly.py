@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,19 +12,26 @@ import pytest
 
 from auditkit.audit import history
 from auditkit.audit.assigned import NO_KEY, Subject
+from auditkit.audit.attest import Attester
 from auditkit.audit.history import History
 from auditkit.audit.nightly import HISTORY, Night, Plan, Tools, nightly
-from auditkit.errors import AuditkitError, BadArtifact, Unavailable, Untrusted, UsageError
+from auditkit.errors import AuditkitError, Unavailable, Unsupported, Untrusted, UsageError
 from auditkit.formats.times import time_text
 from auditkit.replay.backend import choose
 from auditkit.replay.report import Report
 from auditkit.replay.run import open_run
 from auditkit.replay.verify import verify
-from auditkit.trust import beacon
+from auditkit.trust import beacon, key_files
 from auditkit.trust.assignment import Ranks, assign
+from auditkit.trust.attested import read_attestation
 from auditkit.trust.beacon import Beacon
+from auditkit.trust.coverage import Coverage, cover
+from auditkit.trust.keys import PrivateKey
+from auditkit.trust.policy import Trust
+from auditkit.trust.rows import Entry, Rows
 from auditkit.verdict import Verdict
 from tests.replay import make_run
+from tests.replay.flaky import FlakyBackend, FlippedOps
 from tests.store import servers
 from tests.store.tools import FakeClock, Story
 
@@ -54,15 +61,16 @@ Make = Callable[..., Tools]
 def make(clock: FakeClock) -> Make:
     """The tools of a night over a real run: a folder or an address."""
 
-    def tools(run: object, **changed: Any) -> Tools:
+    def tools(run: object, attester: Attester | None = None, **changed: Any) -> Tools:
         def subject() -> Subject:
             with open_run(str(run), clock=clock) as opened:
                 return Subject(opened.name, opened.run_id, opened.size)
 
         def replay(steps: str) -> Report:
-            return verify(str(run), steps=steps, backend=choose("cpu", 1), clock=clock)
+            work_key = attester.work_key if attester else None
+            return verify(str(run), steps=steps, backend=choose("cpu", 1), clock=clock, work_key=work_key)
 
-        made = Tools(clock, Story(), subject, lambda: (BEACON, {}), replay)
+        made = Tools(clock, Story(), subject, lambda: (BEACON, {}), replay, attester=attester)
         return replace(made, **changed)
 
     return tools
@@ -225,33 +233,51 @@ def test_no_checkpoints_are_kept_of_a_match(make: Make, honest: Path, tmp_path: 
     assert sorted(p.name for p in night.folder.iterdir()) == ["report.json", "result.json"]
 
 
-class Pen:
-    """Signs nothing, but says what it was asked to: the flow around a signer, whose own tests are elsewhere."""
-
-    keyid = "ab" * 32
-
-    def __init__(self, error: AuditkitError | None = None) -> None:
-        self.error = error
-
-    def attest(self, report: Report) -> Sequence[tuple[str, bytes]]:
-        """One envelope a step."""
-        if self.error:
-            raise self.error
-        return [(f"{step.step}.json", b"envelope %d" % step.step) for step in report.steps]
+@pytest.fixture(scope="module")
+def attester() -> Attester:
+    """The nightly job's key, always the same one: the steps depend on it."""
+    return Attester(PrivateKey(bytes([2]) * 32), "nightly")
 
 
-def test_attestations_are_kept_and_submitted(make: Make, honest: Path, tmp_path: Path) -> None:
+def test_every_step_is_attested_as_nightly_and_submitted(
+    make: Make, honest: Path, tmp_path: Path, attester: Attester
+) -> None:
     sent: list[bytes] = []
-    tools = make(honest, signer=Pen(), submit=lambda data: f"entry {sent.append(data) or len(sent)}")
+    tools = make(honest, attester, submit=lambda data: f"entry {sent.append(data) or len(sent)}")
     night = nightly(Plan(count=2), tools, tmp_path)
     found = result(night)
-    assert (found["attested"], found["keyid"]) == (True, Pen.keyid)
-    assert [(night.folder / name).read_bytes() for name in found["attestations"]] == sent
+    assert (found["verdict"], found["attested"], found["keyid"]) == ("MATCH", True, attester.keyid)
     assert found["submitted"] == ["entry 1", "entry 2"]
     with open_run(str(honest)) as run:
-        expected = assign(Ranks(run.run_id, Pen.keyid, BEACON.value), run.size, 2).tolist()
-    assert night.assigned is not None
-    assert list(night.assigned.steps) == expected
+        expected = assign(Ranks(run.run_id, attester.keyid, BEACON.value), run.size, 2).tolist()
+        keys = {attester.keyid: attester.key.public}
+        read = [read_attestation(data, keys, run_id=run.run_id, records=run.records) for data in sent]
+    assert [attested.step for attested in read] == sorted(expected)
+    assert {(attested.verdict, attested.automation) for attested in read} == {(Verdict.MATCH, "nightly")}
+    assert all(attested.work for attested in read)
+    kept = [(night.folder / name).read_bytes() for name in found["attestations"] if not name.endswith(".svr.json")]
+    assert kept == sent
+    assert len(found["attestations"]) == 4  # and two summaries
+
+
+def test_steps_that_this_key_has_spoken_on_are_not_drawn_again_until_all_are_done(
+    make: Make, honest: Path, tmp_path: Path, attester: Attester, clock: FakeClock
+) -> None:
+    entries: list[Entry] = []
+    drawn: list[int] = []
+
+    def said(subject: Subject) -> tuple[Coverage, str]:
+        return cover(Rows.of(entries), Trust.of([attester.key.public]), subject.size), "cd" * 32
+
+    for _ in range(5):
+        clock.time += 1
+        night = nightly(Plan(count=2), make(honest, attester, said=said), tmp_path)
+        assert night.assigned is not None
+        assert night.assigned.policy == ("cd" * 32 if len(drawn) < make_run.STEPS else "")
+        drawn += night.assigned.steps
+        entries += [Entry(s, attester.keyid, Verdict.MATCH, "cpu-x86_64", 1, "nightly") for s in night.assigned.steps]
+    assert sorted(drawn[: make_run.STEPS]) == list(range(make_run.STEPS))
+    assert any("spoken on every step" in note for note in night.notes)
 
 
 @pytest.mark.parametrize(
@@ -259,33 +285,62 @@ def test_attestations_are_kept_and_submitted(make: Make, honest: Path, tmp_path:
     [(Unavailable("busy"), Verdict.INCOMPLETE), (Untrusted("no"), Verdict.UNTRUSTED)],
 )
 def test_a_registry_that_does_not_take_it_spoils_the_night_but_loses_nothing(
-    make: Make, honest: Path, tmp_path: Path, error: AuditkitError, verdict: Verdict
+    make: Make, honest: Path, tmp_path: Path, attester: Attester, error: AuditkitError, verdict: Verdict
 ) -> None:
     def submit(data: bytes) -> str:
         raise error
 
-    night = nightly(Plan(count=2), make(honest, signer=Pen(), submit=submit), tmp_path)
+    night = nightly(Plan(count=2), make(honest, attester, submit=submit), tmp_path)
     found = result(night)
     assert night.verdict is verdict
-    assert len(found["attestations"]) == 2
+    assert len(found["attestations"]) == 4
     assert found["submitted"] == []
     assert f"{error.verdict.name}: {error.message}" in found["notes"]
 
 
-def test_a_registry_that_fails_does_not_hide_a_mismatch(make: Make, parts: make_run.Parts, tmp_path: Path) -> None:
+def test_a_registry_that_fails_does_not_hide_a_mismatch(
+    make: Make, parts: make_run.Parts, tmp_path: Path, attester: Attester
+) -> None:
     def submit(data: bytes) -> str:
         raise Untrusted("no")
 
     lying = make_run.publish(make_run.train_with(parts, wrong_step=3), tmp_path / "lying")
-    night = nightly(Plan(count=1000), make(lying, signer=Pen(), submit=submit), tmp_path / "nights")
+    night = nightly(Plan(count=1000), make(lying, attester, submit=submit), tmp_path / "nights")
     assert night.verdict is Verdict.MISMATCH
 
 
-def test_a_signer_that_fails_does_not_lose_the_report(make: Make, honest: Path, tmp_path: Path) -> None:
-    night = nightly(Plan(), make(honest, signer=Pen(BadArtifact("the key is damaged"))), tmp_path)
-    assert night.verdict is Verdict.BAD_ARTIFACT
+def test_a_disk_that_fails_while_signing_does_not_lose_the_report(
+    make: Make, honest: Path, tmp_path: Path, attester: Attester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise Unsupported("the disk is full")
+
+    monkeypatch.setattr(key_files, "write_new", full)
+    night = nightly(Plan(), make(honest, attester), tmp_path)
+    assert night.verdict is Verdict.UNSUPPORTED
     assert (night.folder / "report.json").exists()
-    assert "BAD_ARTIFACT: the key is damaged" in result(night)["notes"]
+    assert "UNSUPPORTED: the disk is full" in result(night)["notes"]
+
+
+def test_a_machine_that_disagrees_with_itself_signs_nothing_and_is_not_tried_again(
+    make: Make, honest: Path, tmp_path: Path, attester: Attester, clock: FakeClock
+) -> None:
+    def replay(steps: str) -> Report:
+        return verify(
+            str(honest),
+            steps=steps,
+            backend=FlakyBackend(FlippedOps("adamw"), 1, "flaky"),
+            work_key=attester.work_key,
+            clock=clock,
+        )
+
+    night = nightly(Plan(count=1), make(honest, attester, verify=replay), tmp_path)
+    assert night.verdict is Verdict.MACHINE_FAULT
+    assert night.assigned is not None and night.assigned.steps[0] in make_run.PUBLISHED
+    found = result(night)
+    assert found["attestations"] == []
+    assert any("says nothing about the publisher" in note for note in found["notes"])
+    assert clock.waits == []
 
 
 def test_a_night_of_the_same_second_is_not_overwritten(make: Make, honest: Path, tmp_path: Path) -> None:
