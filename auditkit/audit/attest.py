@@ -104,10 +104,8 @@ class Attester:
 
         UsageError: it was made without. Unsupported: this machine has no hardware family.
         """
-        wanted = [step for step in report.steps if not step.on_the_way]
-        signed = [self._signed(report, step) for step in wanted if not _refusal(step)]
-        refused = [Unsigned((step.step,), _refusal(step)) for step in wanted if _refusal(step)]
-        return Attestations(tuple(signed), tuple(_joined([*refused, *_missing(report), *_on_the_way(report)])))
+        wanted = [step for step in report.steps if not step.on_the_way and not _refusal(step)]
+        return Attestations(tuple(self._signed(report, step) for step in wanted), unsigned(report))
 
     def _signed(self, report: Report, step: StepReport) -> Signed:
         audit = self._audit(report, step)
@@ -146,6 +144,13 @@ class Attester:
             automation=self.automation,
             message=_message(step.message),
         )
+
+
+def unsigned(report: Report) -> tuple[Unsigned, ...]:
+    """What of a report is not signed, one entry a reason."""
+    refused = ((step.step, _refusal(step)) for step in report.steps if not step.on_the_way)
+    entries = [Unsigned((step,), why) for step, why in refused if why]
+    return tuple(_joined([*entries, *_missing(report), *_on_the_way(report)]))
 
 
 def steps_text(steps: tuple[int, ...]) -> str:

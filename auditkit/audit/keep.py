@@ -43,10 +43,10 @@ def keep(signed: Signed, folder: Path) -> list[Path]:
             for path, data in files:
                 if not os.path.lexists(path):
                     key_files.write_new(path, data, mode=0o644)
-        except UsageError:
+        except UsageError:  # another process was faster
             if not folder.is_dir():
-                raise
-            continue  # another process was faster
+                raise Unsupported(f"cannot write into {folder}: the folder is gone", hint=HINT) from None
+            continue
         return [path for path, _ in files]
     raise AssertionError("there is always another number")
 

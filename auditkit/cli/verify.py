@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from auditkit.cli import options
+from auditkit.cli import options, signing
 from auditkit.cli.outcome import Outcome
 
 
@@ -18,17 +18,24 @@ def verify(
     threads: options.Threads = None,
     offline: options.Offline = False,
     cache_dir: options.CacheDir = None,
+    attest: signing.Key = None,
+    attest_dir: signing.Folder = None,
+    automation: signing.Automation = None,
     json: options.Json = False,
 ) -> Outcome:
     """Verify steps of a run: replay them here and compare every digest with the published one.
 
     Choose exactly one of --step, --steps and --random. A step whose start state is not published is reached from the
-    last one before it that is, and every record on the way is checked too.
+    last one before it that is, and every record on the way is checked too. With --attest, an attestation is signed for
+    each step, whether it matches or not.
     """
     from auditkit.cli.progress import Board
     from auditkit.cli.render import report_text
+    from auditkit.replay.selection import select
     from auditkit.replay.verify import verify as replay_and_compare
 
+    select(step=step, steps=steps, random=random, seed=seed, part=part)  # before a folder is made for nothing
+    signer = signing.Signing.begin(attest, attest_dir, automation)
     with Board() as board:
         report = replay_and_compare(
             run,
@@ -44,5 +51,9 @@ def verify(
             cache_dir=cache_dir,
             progress=board.handle(),
             downloads=board.handle(),
+            work_key=signer.attester.work_key if signer else None,
+            on_step=signer.step if signer else None,
         )
+    if signer:
+        return signer.outcome(report, report_text(report), json=json)
     return Outcome(report.verdict, report.to_json() if json else report_text(report))

@@ -97,6 +97,12 @@ def test_a_disk_that_refuses_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     assert names(tmp_path) == []
 
 
+def test_a_folder_that_is_gone_is_no_usage_error(tmp_path: Path) -> None:
+    """A usage error would outrank a mismatch that was found."""
+    with pytest.raises(Unsupported, match="the folder is gone"):
+        keep(SIGNED, tmp_path / "gone")
+
+
 def test_a_folder_is_made_and_tried(tmp_path: Path) -> None:
     prepare(tmp_path / "a" / "b")
     assert names(tmp_path / "a" / "b") == []

@@ -1,7 +1,8 @@
 """Script-style tests of each command: every file in scripts/ is a story of commands and what they answer.
 
     # a comment
-    > auditkit verify --run $RUN --step 0      the command; $RUN is an honest run, $WORK an empty folder
+    > auditkit verify --run $RUN --step 0      the command; $RUN is an honest run, $WORK an empty folder,
+                                               $KEY a private key, $ATTESTED files of make_attested.py
     ? 0                                        its exit code
     1 run        tiny                          a line of stdout; * stands for any text within the line
     1 ...                                      any number of lines, none included
@@ -21,8 +22,11 @@ from pathlib import Path
 
 import pytest
 
+from auditkit.trust.keys import PrivateKey, save_private
 from tests.cli.conftest import Cli, Done
 
+KEY = PrivateKey(bytes(range(32)))
+ATTESTED = Path(__file__).parent / "attested"
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.txt"))
 
 
@@ -67,8 +71,17 @@ def pattern(lines: list[str]) -> re.Pattern[str]:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_script(script: Path, cli: Cli, honest: Path, tmp_path: Path) -> None:
+    key = tmp_path / "key.pem"
+    save_private(key, KEY)
+    names = {"$RUN": honest.as_posix(), "$WORK": (tmp_path / "work").as_posix(), "$KEY": key.as_posix()}
+    names["$ATTESTED"] = ATTESTED.as_posix()
+    (tmp_path / "work").mkdir()
+
     def run(command: Command) -> Done:
-        words = shlex.split(command.line.replace("$RUN", honest.as_posix()).replace("$WORK", tmp_path.as_posix()))
+        line = command.line
+        for name, value in names.items():
+            line = line.replace(name, value)
+        words = shlex.split(line)
         assert words[0] == "auditkit"
         return cli(*words[1:])
 
@@ -84,7 +97,7 @@ def test_script(script: Path, cli: Cli, honest: Path, tmp_path: Path) -> None:
 def test_every_command_has_a_script() -> None:
     from auditkit.cli.main import app
 
-    commands = {info.name for info in app.registered_commands} | {"cache"}
+    commands = {info.name for info in (*app.registered_commands, *app.registered_groups)}
     said = " ".join(path.read_text(encoding="utf-8") for path in SCRIPTS)
     assert {name for name in commands if f"> auditkit {name}" in said} == commands
 
