@@ -27,7 +27,11 @@ Key = Annotated[
 ]
 Folder = Annotated[
     Path | None,
-    typer.Option("--attest-dir", metavar="DIR", help="Where the attestations are written. Default: here."),
+    typer.Option(
+        "--attest-dir",
+        metavar="DIR",
+        help="Where they are written; none is ever replaced, a further one is numbered. Default: here.",
+    ),
 ]
 Automation = Annotated[
     str | None,
