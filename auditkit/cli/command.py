@@ -13,14 +13,17 @@ LEAST_ADDRESS_SPACE = 1 << 30  # bytes; OpenBLAS reserves some hundred MiB, and 
 
 
 class Command(TyperCommand):
-    """A command whose options may be given once: of `--step 1 --step 2` the parser would silently take the last."""
+    """A command whose options are given once: of `--step 1 --step 2` the parser would silently take the last.
+
+    Those that are lists (`--key A --key B`) may be repeated.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The parser's own work, after a usage error for a repeated option."""
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         seen = []
         for param in order:
-            if param in seen and param.param_type_name == "option":
+            if param in seen and param.param_type_name == "option" and not param.multiple:
                 ctx.fail(f"Option '{param.opts[0]}' is given twice.")
             seen.append(param)
         return super().parse_args(ctx, args)

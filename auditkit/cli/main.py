@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from auditkit.cli import cache, console, data, diff, doctor, fetch, nightly, plan, show, verify
+from auditkit.cli import attest, cache, console, data, diff, doctor, fetch, key, nightly, plan, show, verify
 from auditkit.cli.command import ComputingCommand
 from auditkit.cli.interrupt import INTERRUPTED, Signals
 from auditkit.cli.outcome import Outcome, error_json
@@ -64,6 +64,8 @@ app.command("doctor", cls=ComputingCommand, short_help="Test whether this machin
 app.command("nightly", cls=ComputingCommand, short_help="Verify and attest what a public beacon draws.")(
     nightly.nightly
 )
+app.add_typer(attest.app, name="attest")
+app.add_typer(key.app, name="key")
 app.add_typer(cache.app, name="cache")
 
 

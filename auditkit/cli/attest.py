@@ -1,0 +1,236 @@
+"""`auditkit attest`: check what auditors signed, or just look at it."""
+
+from __future__ import annotations
+
+import json as json_text
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from auditkit.cli import options
+from auditkit.cli.command import ComputingCommand
+from auditkit.cli.console import printable
+from auditkit.cli.outcome import Outcome, to_json
+from auditkit.errors import AuditkitError, Unavailable, Untrusted, UsageError
+from auditkit.verdict import Verdict
+
+if TYPE_CHECKING:
+    from auditkit.replay.run import Run
+    from auditkit.trust.check import Checked, CheckReport, KnownRun, StepStatus
+    from auditkit.trust.keys import PublicKey
+    from auditkit.trust.policy import Trust
+
+SHOW_FORMAT = "auditkit/attest-show/v1"
+SUFFIX = ".json"
+
+_SAID = {
+    Verdict.MATCH: "every file is accepted, and the policy is satisfied for each step that they name",
+    Verdict.MISMATCH: "as many auditors as the policy asks for found one and the same other result, and none a match",
+    Verdict.UNTRUSTED: "not all of this is what a known key signed about these steps",
+    Verdict.BAD_ARTIFACT: "a file is malformed",
+    Verdict.UNAVAILABLE: "something could not be read",
+    Verdict.UNSUPPORTED: "a file is of a newer version",
+    Verdict.INCOMPLETE: "the policy is not satisfied for each step named",
+}
+
+app = typer.Typer(help="Check or show attestations.", rich_markup_mode=None)
+
+Files = Annotated[list[Path], typer.Argument(metavar="FILES...", help=f"Attestations, or folders of them (*{SUFFIX}).")]
+Policy = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="FILE", help="Whose word counts, and how many it takes (policy.toml)."),
+]
+Keys = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--key", metavar="PEM", help="A public key to check with, repeatable. Without --policy each one counts alone."
+    ),
+]
+OneRun = Annotated[
+    str | None,
+    typer.Option(
+        "--run", metavar="NAME|PATH|URL", help="The run they are about. Default: the bundled run, if it is one."
+    ),
+]
+
+
+@app.command("check", cls=ComputingCommand)
+def check(
+    files: Files,
+    policy: Policy = None,
+    key: Keys = None,
+    run: OneRun = None,
+    artifacts: options.Artifacts = None,
+    offline: options.Offline = False,
+    cache_dir: options.CacheDir = None,
+    json: options.Json = False,
+) -> Outcome:
+    """Verify who signed attestations and about what, and whether the policy is satisfied for each step they name.
+
+    Nothing is replayed. With --policy a key counts if the policy lists it; with --key alone one attestation by any of
+    the keys is enough. The publisher's key and, unless the policy says otherwise, automation never count.
+    """
+    from auditkit.cli.progress import Board
+    from auditkit.replay.run import open_run
+    from auditkit.trust.check import check as check_files
+
+    keys = _keys(key or [])
+    if policy is None and not keys:
+        raise UsageError(
+            "neither --policy nor --key: whom should it trust?", hint="--key auditor.pem, or --policy FILE"
+        )
+    with ExitStack() as stack:
+        board = stack.enter_context(Board())
+
+        def opened(name: str) -> Run:
+            progress = board.handle()
+            found = open_run(name, artifacts=artifacts, cache_dir=cache_dir, offline=offline, progress=progress)
+            return stack.enter_context(found)
+
+        given = opened(run) if run is not None else None
+        trust = _trust(policy, keys, given)
+        report = check_files(_read(files), trust, _bundled(opened), _known(given) if given else None)
+    return Outcome(report.verdict, to_json(report.to_dict()) if json else "\n".join(_lines(report)))
+
+
+@app.command("show", cls=ComputingCommand)
+def show(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An attestation.")], json: options.Json = False
+) -> Outcome:
+    """Print what an attestation says. Nothing is verified: anybody can write such a file."""
+    import hashlib
+
+    from auditkit.formats import canonical
+    from auditkit.formats.dsse import PAYLOAD_TYPE, Envelope
+    from auditkit.formats.limits import LIMITS
+    from auditkit.trust import key_files
+
+    data = key_files.read(file, LIMITS.envelope_bytes)
+    envelope = Envelope.parse(data)
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise Untrusted(f"{file}: a payload of type {canonical.shown(envelope.payload_type)}, not an attestation")
+    found = {
+        "verified": False,
+        "envelope_sha256": hashlib.sha256(data).hexdigest(),
+        "keyids": [signature.keyid for signature in envelope.signatures],
+        "statement": canonical.loads_relaxed(envelope.payload, what="statement", limit=LIMITS.envelope_bytes),
+    }
+    if json:
+        return Outcome(Verdict.MATCH, to_json({"verdict": "MATCH", "code": 0, "format": SHOW_FORMAT, **found}))
+    lines = [
+        "NOT VERIFIED: this is what the file says, whoever wrote it (`auditkit attest check` verifies)",
+        f"envelope  sha256 {found['envelope_sha256']}",
+        *(f"keyid     {keyid}" for keyid in found["keyids"]),
+        json_text.dumps(found["statement"], indent=2, ensure_ascii=True),
+    ]
+    return Outcome(Verdict.MATCH, "\n".join(lines))
+
+
+def _keys(paths: list[Path]) -> list[PublicKey]:
+    from auditkit.trust.keys import load_public
+
+    return [load_public(path) for path in paths]
+
+
+def _trust(policy: Path | None, keys: list[PublicKey], run: Run | None) -> Trust:
+    from auditkit.trust.policy import Trust, load_policy
+
+    publisher = _publisher(run) if run else None
+    if policy is None:
+        return Trust.of(keys, publisher)
+    return Trust(load_policy(policy), publisher, others=keys)
+
+
+def _publisher(run: Run) -> PublicKey | None:
+    from auditkit.trust.keys import PublicKey
+
+    named = run.manifest.publisher
+    return PublicKey(named.public) if named else None
+
+
+def _read(paths: list[Path]) -> Iterator[tuple[str, bytes | AuditkitError]]:
+    """Name and bytes of each file, or why there are none; of a folder, of each file that could be an attestation."""
+    from auditkit.formats.limits import LIMITS
+    from auditkit.trust import key_files
+
+    for path in paths:
+        listed = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+        if not listed:
+            yield str(path), Unavailable(f"there is no *{SUFFIX} in this folder")
+        for file in listed:
+            try:
+                yield str(file), key_files.read(file, LIMITS.envelope_bytes)
+            except AuditkitError as error:
+                yield str(file), error
+
+
+def _known(run: Run) -> KnownRun:
+    """A run with its records, checked as `auditkit verify` does (its checks 1 to 3)."""
+    from auditkit.replay.verify import check_chain, check_log
+    from auditkit.trust.check import KnownRun
+
+    check_chain(run)
+    check_log(run)
+    return KnownRun(run.run_id, run.name, run.records)
+
+
+def _bundled(opened: Callable[[str], Run]) -> Callable[[str], KnownRun | None]:
+    """Finds a bundled run by its id; each is opened when it is asked for, and its records are read once."""
+    from auditkit.store.locate import known as names
+
+    runs: dict[str, Run] = {}
+    found: dict[str, KnownRun] = {}
+
+    def find(run_id: str) -> KnownRun | None:
+        if not runs:
+            runs.update((run.run_id, run) for run in map(opened, names()))
+        if run_id in runs and run_id not in found:
+            found[run_id] = _known(runs[run_id])
+        return found.get(run_id)
+
+    return find
+
+
+def _lines(report: CheckReport) -> Iterator[str]:
+    from auditkit.cli.render import verdict_lines
+
+    width = max((len(printable(file.path)) for file in report.files), default=0)
+    for file in report.files:
+        yield from _file(file, width)
+    if report.steps:
+        keys = "1 key" if report.threshold == 1 else f"{report.threshold} keys"
+        families = "1 hardware family" if report.families == 1 else f"{report.families} hardware families"
+        yield ""
+        yield f"each step needs MATCH by {keys} on {families}"
+        width = max(len(step.subject) for step in report.steps)
+        yield from (_step(step, width) for step in report.steps)
+    yield ""
+    yield from verdict_lines(report.verdict, "", "", _SAID.get(report.verdict, ""))
+    yield "not checked:"
+    yield "  - that the steps were replayed: the proof of work in an attestation takes a replay to check"
+    yield "  - what auditors say of their machines, times and automation"
+    if any(file.says is not None and not file.bound for file in report.files):
+        yield "  - that the records are those of the run, for runs that are not bundled: name the run with --run"
+
+
+def _file(file: Checked, width: int) -> Iterator[str]:
+    path = f"{printable(file.path):<{width}}"
+    if file.says is None:
+        yield f"{path}  REFUSED, {file.verdict.name}: {printable(file.message)}"
+        if file.hint:
+            yield f"{'':<{width}}  hint: {printable(file.hint)}"
+        return
+    says = getattr(file.says, "verdict", None)
+    word = says.name if isinstance(says, Verdict) else "SVR"
+    who = f"{printable(file.auditor)} {file.says.keyid[:8]}" if file.auditor else file.says.keyid[:8]
+    counts = f"does not count: {printable(file.why_not)}" if file.why_not else "counts"
+    yield f"{path}  {printable(file.subject)}  {word} by {who}; {counts}"
+
+
+def _step(step: StepStatus, width: int) -> str:
+    families = "1 hardware family" if step.families == 1 else f"{step.families} hardware families"
+    said = f"MATCH by {step.matches} on {families}, MISMATCH by {step.mismatches}"
+    return f"{step.subject:<{width}}  {step.status.name:<8}  {said}"
