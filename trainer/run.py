@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from auditkit.cli import console
-from auditkit.errors import AuditkitError, BadArtifact, UsageError
+from auditkit.errors import AuditkitError, BadArtifact, MachineFault, Unsupported, UsageError
 from auditkit.formats import record
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.run import RECORDS
@@ -55,9 +55,10 @@ def start(recipe_path: Path, folder: Path, options: RunOptions) -> tuple[int, st
                 hint=f"python -m trainer resume {folder}, or prepare another",
             )
         settings = _settings(recipe, options)
+        backend = choose(options.device, options.threads)  # before anything says that the run was started
         work.save_settings(settings)
         write_atomic(work.recipe, recipe.encode())
-        return _go_on(work, data, recipe, settings, choose(options.device, options.threads))
+        return _go_on(work, data, recipe, settings, backend)
 
 
 def resume(folder: Path, *, steps: int | None, threads: int, device: str = "cpu") -> tuple[int, str]:
@@ -113,8 +114,12 @@ def _go_on(work: Work, data: Prepared, recipe: Recipe, settings: Settings, backe
     training = Training(work, recipe, settings, batches, backend)
     with watch_signals() as stop:
         state, log = _recover(training)
-        with log:
-            state = training.train(state, log, stop)
+        try:
+            with log:
+                state = training.train(state, log, stop)
+        except (MachineFault, Unsupported):
+            console.tell(f"what was complete is kept; python -m trainer resume {work.folder} goes on, on any device")
+            raise
         summary = _finish(training, state)
     return Verdict.INTERRUPTED.code if stop.signal is signal.SIGINT else Verdict.MATCH.code, summary
 

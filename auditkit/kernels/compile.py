@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from auditkit.errors import Unsupported
+from auditkit.errors import MachineFault, Unsupported
 from auditkit.formats.digest import Hasher, content_digest
+from auditkit.kernels import faults
 from auditkit.kernels.source import headers, source
 
 OPTIONS = (
@@ -29,6 +30,15 @@ OPTIONS = (
 )
 ARCHITECTURES = ("75", "80", "86", "89", "90", "90a", "100", "120")  # what CI compiles; NVRTC decides about others
 OLDEST = 75
+
+# What is no fault of the machine (nvrtcResult): too little memory, an option or a source that this version does not
+# know, a library that it opens and that is not there.
+_REFUSED = {
+    1: "free memory, or use --device cpu",
+    5: "a newer card needs a newer compiler: update CuPy and its CUDA wheels",
+    6: "a newer card needs a newer compiler: update CuPy and its CUDA wheels",
+    7: "install NVRTC again: pip install --force-reinstall nvidia-cuda-nvrtc (or nvidia-cuda-nvrtc-cu12)",
+}
 
 _MARK = b"AUDITKIT-CUBIN1\n"
 
@@ -56,30 +66,42 @@ class Nvrtc:
             major, minor = nvrtc.getVersion()
         except (RuntimeError, ImportError, OSError) as error:
             raise Unsupported(
-                f"NVRTC, CUDA's run-time compiler, could not be loaded ({_first_line(error)})",
+                f"NVRTC, CUDA's run-time compiler, could not be loaded ({faults.first_line(error)})",
                 hint="install auditkit-verifier[cuda13], or [cuda12] for a driver of the 12 series",
             ) from error
         return cls(f"{major}.{minor}")
 
     def __call__(self, text: bytes, name: str, options: tuple[str, ...]) -> bytes:
-        """The cubin of one source file. Raises Unsupported with the compiler's first complaint."""
-        nvrtc = _binding()
-        known = headers()
-        program = nvrtc.createProgram(
-            text.decode("utf-8"), name, [body for _, body in known], [header.encode() for header, _ in known]
-        )
+        """The cubin of one source file.
+
+        Raises Unsupported with the compiler's first complaint, or for too little memory; MachineFault where the
+        compiler itself breaks.
+        """
+        nvrtc, known, program = _binding(), headers(), 0
         try:
+            program = nvrtc.createProgram(
+                text.decode("utf-8"), name, [body for _, body in known], [header.encode() for header, _ in known]
+            )
             nvrtc.compileProgram(program, list(options))
             cubin: bytes = nvrtc.getCUBIN(program)
         except nvrtc.NVRTCError as error:
-            log = nvrtc.getProgramLog(program).strip() or str(error)
-            raise Unsupported(
-                f"NVRTC {self.version} cannot compile {name} with {options[0]}: {_complaint(log)}",
-                hint="a newer card needs a newer compiler: update CuPy and its CUDA wheels",
-            ) from error
+            what = f"NVRTC {self.version} cannot compile {name} with {options[0]}: {_log(nvrtc, program, error)}"
+            if error.status in _REFUSED:
+                raise Unsupported(what, hint=_REFUSED[error.status]) from error
+            raise MachineFault(what, hint=faults.HINT) from error
         finally:
-            nvrtc.destroyProgram(program)
+            with contextlib.suppress(nvrtc.NVRTCError):
+                if program:
+                    nvrtc.destroyProgram(program)
         return cubin
+
+
+def _log(nvrtc: Any, program: int, error: Exception) -> str:
+    """The compiler's first complaint, or what the error says."""
+    log = ""
+    with contextlib.suppress(nvrtc.NVRTCError):
+        log = nvrtc.getProgramLog(program).strip() if program else ""
+    return _complaint(log) if log else faults.first_line(error)
 
 
 def _binding() -> Any:
@@ -87,7 +109,7 @@ def _binding() -> Any:
         from cupy.cuda import nvrtc
     except ImportError as error:
         raise Unsupported(
-            f"CuPy is not installed or does not load ({_first_line(error)})",
+            f"CuPy is not installed or does not load ({faults.first_line(error)})",
             hint="install auditkit-verifier[cuda13] (driver 580 or newer) or [cuda12]",
         ) from error
     return nvrtc
@@ -158,10 +180,6 @@ def _write(path: Path, key: str, body: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(name)
         raise
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _complaint(log: str) -> str:

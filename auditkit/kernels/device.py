@@ -1,127 +1,240 @@
-"""One CUDA device: what it is, its loaded kernels, its memory, and launches on it."""
+"""One CUDA device: what it is, its loaded kernels, its memory, and launches on it.
+
+All that the package asks of CuPy goes through here, on one stream of the device's own: which device or stream the
+caller has made current, and what else runs on the card, changes nothing. What CUDA says against a call becomes a
+verdict in one place, `_guarded`.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from auditkit.errors import Unsupported, UsageError
+from auditkit.errors import AuditkitError, MachineFault, Unsupported, UsageError
+from auditkit.kernels import faults
 from auditkit.kernels.compile import OLDEST, Compiler, Nvrtc, cubin
+from auditkit.kernels.memory import Memory
 
 Array: TypeAlias = Any  # a C-contiguous cupy.ndarray: memory with a dtype and a shape
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _MAX_GRID_X = (1 << 31) - 1
 _SHARED_ATTRIBUTE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _DEFAULT_SHARED = 48 * 1024  # bytes a kernel may have without asking
 _NOTHING: AbstractContextManager[Any] = nullcontext()
+_INSTALL = "install auditkit-verifier[cuda13] (driver 580 or newer) or [cuda12], or use --device cpu"
 
 
 def _cupy() -> Any:
     try:
         import cupy
-    except ImportError as error:
-        raise Unsupported(
-            "CuPy is not installed, so no CUDA device can be used",
-            hint="install auditkit-verifier[cuda13] (driver 580 or newer) or [cuda12], or use --device cpu",
-        ) from error
+    except ModuleNotFoundError as error:
+        raise Unsupported("CuPy is not installed, so no CUDA device can be used", hint=_INSTALL) from error
+    except (ImportError, OSError, RuntimeError) as error:  # a library that it needs
+        raise Unsupported(f"CuPy does not load ({faults.first_line(error)})", hint=_INSTALL) from error
     return cupy
+
+
+def _visible() -> tuple[int, str]:
+    """How many CUDA devices this process sees, and why none. Raises Unsupported without CuPy."""
+    runtime = _cupy().cuda.runtime
+    try:
+        return int(runtime.getDeviceCount()), ""
+    except (runtime.CUDARuntimeError, RuntimeError, OSError, ImportError) as error:
+        return 0, f" ({faults.first_line(error)})"
 
 
 def device_count() -> int:
     """How many CUDA devices this process sees; 0 without a driver. Raises Unsupported without CuPy."""
-    runtime = _cupy().cuda.runtime
-    try:
-        return int(runtime.getDeviceCount())
-    except (runtime.CUDARuntimeError, RuntimeError, OSError, ImportError):
-        return 0
+    return _visible()[0]
+
+
+def _guarded(method: Callable[Concatenate[Device, P], R]) -> Callable[Concatenate[Device, P], R]:
+    """A method that calls CuPy: its device is the current one, and what CUDA raises becomes a verdict.
+
+    After a fault every call raises that fault again: what a device in that condition says may be anything.
+    """
+
+    @functools.wraps(method)
+    def call(self: Device, /, *args: P.args, **options: P.kwargs) -> R:
+        self.check()
+        try:
+            with self._current():
+                return method(self, *args, **options)
+        except self.errors as error:
+            raise self._verdict_of(error) from error
+
+    return call
 
 
 class Device:
-    """A CUDA device, its pool of memory and its compiled kernels. All calls of one instance come from one thread."""
+    """A CUDA device, its stream, its pool of memory and its compiled kernels.
+
+    All calls of one instance come from one thread. Several instances, also of one card, do not meet: each has its own
+    stream and memory.
+    """
 
     def __init__(self, index: int = 0, *, cache: Path | None = None, compiler: Compiler | None = None) -> None:
         """Open device `index` of those this process sees.
 
-        cache: folder of compiled kernels, None for no cache. Raises UsageError for an index that is not there and
-        Unsupported for no device, an old driver, an old card or no compiler.
+        cache: folder of compiled kernels, None for no cache. Raises UsageError for an index that is not there,
+        Unsupported for no device, an old driver, an old card, too little memory or no compiler, MachineFault for a
+        broken one.
         """
         self.cupy = _cupy()
-        count = device_count()
+        self.errors = faults.kinds(self.cupy)
+        self._lost: MachineFault | None = None
+        count, reason = _visible()
         if count == 0:
-            raise Unsupported("no CUDA device is visible", hint="check nvidia-smi and the driver, or use --device cpu")
+            raise Unsupported(
+                f"no CUDA device is visible{reason}", hint="check nvidia-smi and the driver, or use --device cpu"
+            )
         if not 0 <= index < count:
             raise UsageError(f"there is no CUDA device {index}: {count} visible, numbered from 0")
         self.index = index
+        self.recording = False
+        self._others = count > 1
+        self._inside = 0  # how many `use` are under way
+        self._modules: dict[str, Any] = {}
+        self._functions: dict[tuple[str, str, int], Any] = {}
+        self._memories: weakref.WeakSet[Memory] = weakref.WeakSet()
         self._device = self.cupy.cuda.Device(index)
-        self.architecture = str(self._device.compute_capability)
+        self._open()
         if int(self.architecture) < OLDEST:
             raise Unsupported(f"{self.name} has compute capability {self.architecture}; {OLDEST} or newer is needed")
         self._compiler = compiler or Nvrtc.load()
         self._cache = cache
-        self._modules: dict[str, Any] = {}
-        self._functions: dict[tuple[str, str, int], Any] = {}
-        self.pool = self.cupy.cuda.MemoryPool()
-        self.recording = False
-        self._others = count > 1
+
+    @_guarded
+    def _open(self) -> None:
+        """The first calls that need the device's context, which CUDA makes now."""
+        self.architecture = str(self._device.compute_capability)
         self.multiprocessors = int(self._device.attributes["MultiProcessorCount"])
+        self.driver = int(self.cupy.cuda.runtime.driverGetVersion())  # the newest CUDA that it knows: 13020 is 13.2
+        # Not ordered with the default stream: what others do there neither waits nor breaks a recording.
+        self.stream = self.cupy.cuda.Stream(non_blocking=True)
+        self._memory = self._new_memory(self._modules, self._functions, self.stream)
+        try:
+            self.pool.get_limit()
+        except ValueError as error:
+            raise UsageError(
+                f"CUPY_GPU_MEMORY_LIMIT is no limit ({error})", hint="a number of bytes, or e.g. 50%"
+            ) from error
+
+    @property
+    def pool(self) -> Any:
+        """CuPy's pool behind `empty`."""
+        return self._memory.pool
 
     @property
     def name(self) -> str:
         """The card's name, e.g. `NVIDIA H200`."""
-        properties = self.cupy.cuda.runtime.getDeviceProperties(self.index)
-        return str(properties["name"].decode())
+        return self._name()
 
+    @_guarded
+    def _name(self) -> str:
+        return str(self.cupy.cuda.runtime.getDeviceProperties(self.index)["name"].decode())
+
+    @_guarded
     def describe(self) -> str:
         """Card, architecture, memory, driver and compiler in one line."""
-        driver = int(self.cupy.cuda.runtime.driverGetVersion())
         free, total = self.memory()
         return (
             f"{self.name}, sm_{self.architecture}, {free >> 20} of {total >> 20} MiB free, "
-            f"driver for CUDA {driver // 1000}.{driver % 1000 // 10}, CuPy {self.cupy.__version__}, "
+            f"driver for CUDA {self.driver // 1000}.{self.driver % 1000 // 10}, CuPy {self.cupy.__version__}, "
             f"NVRTC {self._compiler.version}"
         )
 
+    def check(self) -> None:
+        """Raises the MachineFault that ended the use of this device, if one did."""
+        if self._lost is not None:
+            raise MachineFault(self._lost.message, hint=self._lost.hint)
+
+    def _verdict_of(self, error: Exception) -> AuditkitError:
+        """What an error of CUDA means; a fault is final."""
+        found = faults.verdict_of(error, f"CUDA device {self.index}")
+        if isinstance(found, MachineFault) and self._lost is None:
+            self._lost = MachineFault(found.message, hint=found.hint)  # `found` will hold frames, and they arrays
+            for memory in self._memories:
+                memory.abandon()
+        return found
+
+    def _new_memory(self, *kept: Any) -> Memory:
+        made = Memory(self.cupy, self._device, *kept)
+        self._memories.add(made)
+        return made
+
+    @contextmanager
+    def own_memory(self) -> Iterator[Any]:
+        """Let `empty` take from another pool, which lives as long as what this yields, or one of its arrays."""
+        before, self._memory = self._memory, self._new_memory()
+        try:
+            yield self._memory
+        finally:
+            self._memory = before
+
     @contextmanager
     def use(self) -> Iterator[None]:
-        """Make this the current device for the calls inside."""
-        with self._device:
-            yield
+        """Make this the current device, and its stream the current one, for the calls inside."""
+        self.check()
+        try:
+            with self._device, self.stream:
+                self._inside += 1
+                try:
+                    yield
+                finally:
+                    self._inside -= 1
+        except self.errors as error:
+            raise self._verdict_of(error) from error
 
+    def _current(self) -> AbstractContextManager[Any]:
+        """Make this the current device, which costs more than a launch: only where there is another."""
+        return self._device if self._others else _NOTHING
+
+    @_guarded
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """Memory with undefined contents, from this device's own pool.
 
         Raises Unsupported with needed and free bytes when there is too little.
         """
-        need = math.prod(shape) * np.dtype(dtype).itemsize
+        need, memory, cuda = math.prod(shape) * np.dtype(dtype).itemsize, self._memory, self.cupy.cuda
         try:
-            with self._current():
-                return self.cupy.ndarray(shape, dtype, memptr=self.pool.malloc(need))
-        except self.cupy.cuda.memory.OutOfMemoryError as error:
+            with _NOTHING if self._inside else self.stream:  # the pool keeps what is free by current stream
+                block = memory.pool.malloc(need)
+        except (cuda.memory.OutOfMemoryError, OverflowError) as error:
             free, total = self.memory()
             raise Unsupported(
                 f"device {self.index} has too little memory: {need} bytes more needed, {free} of {total} bytes free",
                 hint="free the device, or use --device cpu",
             ) from error
+        owned = cuda.UnownedMemory(block.ptr, need, (memory, block), self.index)  # the last one goes first
+        return self.cupy.ndarray(shape, dtype, memptr=cuda.MemoryPointer(owned, 0))
 
+    @_guarded
     def memory(self) -> tuple[int, int]:
-        """(free, total) bytes of the device; what the pool holds without using it counts as free."""
-        with self._device:
-            free, total = self.cupy.cuda.runtime.memGetInfo()
-        return int(free) + int(self.pool.free_bytes()), int(total)
+        """(free, total) bytes of the device: free is what `empty` can still get, from its pool too, up to its limit."""
+        free, total = (int(number) for number in self.cupy.cuda.runtime.memGetInfo())
+        free += int(self.pool.free_bytes())
+        limit = int(self.pool.get_limit())
+        return (min(free, limit - int(self.pool.used_bytes())) if limit else free), total
 
     def release(self) -> None:
-        """Give the pool's unused memory back to the device."""
-        self.pool.free_all_blocks()
+        """Give the pool's unused memory back to the device. Nothing happens on a device that is lost."""
+        if self._lost is None:
+            self._release()
 
-    def _current(self) -> AbstractContextManager[Any]:
-        """Make this the current device, which costs more than a launch: only where there is another."""
-        return self._device if self._others else _NOTHING
+    @_guarded
+    def _release(self) -> None:
+        self.pool.free_all_blocks()
 
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """Memory of zero bytes."""
@@ -129,39 +242,45 @@ class Device:
         self.clear(array)
         return array
 
+    @_guarded
     def clear(self, array: Array) -> None:
         """Make all bytes of an array zero."""
-        array.data.memset_async(0, array.nbytes)
+        array.data.memset_async(0, array.nbytes, self.stream)
 
+    @_guarded
     def copy(self, target: Array, source: Array) -> None:
         """Copy the bytes of a device array to another of the same size."""
-        target.data.copy_from_device_async(source.data, source.nbytes)
+        target.data.copy_from_device_async(source.data, source.nbytes, self.stream)
 
     def upload(self, array: npt.NDArray[Any]) -> Array:
         """A copy of a host array. RuntimeError while launches are recorded: the copy would read freed memory."""
         if self.recording:
             raise RuntimeError("an upload cannot be recorded")  # a programming error, never data
         held = self.empty(array.shape, array.dtype)
-        held.set(np.ascontiguousarray(array).reshape(array.shape))  # NumPy makes a 0-d array 1-d on the way
+        self.write(held, array)
         return held
 
+    @_guarded
     def write(self, array: Array, values: npt.NDArray[Any]) -> None:
         """Overwrite a device array with host values of its shape and dtype."""
-        array.set(np.ascontiguousarray(values))
+        # NumPy makes a 0-d array 1-d on the way
+        array.set(np.ascontiguousarray(values).reshape(values.shape), self.stream)
 
+    @_guarded
     def download(self, array: Array) -> npt.NDArray[Any]:
-        """A copy on the host, after all work on the current stream."""
-        held: npt.NDArray[Any] = array.get()
+        """A copy on the host, after all work on the device's stream."""
+        held: npt.NDArray[Any] = array.get(self.stream)
         return held
 
     def address(self, array: Array) -> int:
         """Where the array lies in device memory, for tables of pointers that a kernel reads."""
         return int(array.data.ptr)
 
+    @_guarded
     def launch(
         self, op: str, kernel: str, grid: int | tuple[int, ...], block: int, args: Sequence[Any], *, shared: int = 0
     ) -> None:
-        """Launch `kernel` of cuda/<op>.cu on the current stream.
+        """Launch `kernel` of cuda/<op>.cu on the device's stream.
 
         grid: blocks, one number or up to three; nothing is launched for a grid of no blocks. block: threads.
         args: device arrays (passed as pointers) and NumPy scalars of the kernel's exact types. shared: dynamic bytes.
@@ -171,8 +290,7 @@ class Device:
             return
         if blocks[0] > _MAX_GRID_X:
             raise Unsupported(f"{kernel} would need {blocks[0]} blocks, more than one launch can have")
-        with self._current():
-            self._function(op, kernel, shared)(blocks, (block,), tuple(args), shared_mem=shared)
+        self._function(op, kernel, shared)(blocks, (block,), tuple(args), shared_mem=shared, stream=self.stream)
 
     def _function(self, op: str, kernel: str, shared: int) -> Any:
         key = (op, kernel, shared)
@@ -194,9 +312,30 @@ class Device:
             self._modules[op] = module
         return module
 
+    @_guarded
     def synchronize(self) -> None:
-        """Wait for all work on the current stream."""
-        self.cupy.cuda.get_current_stream().synchronize()
+        """Wait for all work on the device's stream."""
+        self.stream.synchronize()
+
+    @_guarded
+    def capture(self, function: Callable[[], R]) -> tuple[R, Any]:
+        """What `function` returns, and the CUDA graph of its launches, which are not run."""
+        self.recording = True
+        self.stream.begin_capture()
+        try:
+            result = function()
+        except BaseException:
+            with suppress(*self.errors):  # or the stream would stay as it is; the first error is the one that counts
+                self.stream.end_capture()
+            raise
+        finally:
+            self.recording = False
+        return result, self.stream.end_capture()
+
+    @_guarded
+    def play(self, graph: Any) -> None:
+        """Run a graph's launches on the device's stream."""
+        graph.launch(self.stream)
 
 
 class Recording:
@@ -211,27 +350,17 @@ class Recording:
 
         `result`: what the recorded run returned; each play writes it anew.
         """
-        cuda = device.cupy.cuda
-        self._pool, kept = cuda.MemoryPool(), device.pool
-        self._stream = cuda.Stream()  # ordered with the default stream, on which all else runs
-        device.pool = self._pool
-        try:
-            with device.use(), self._stream:
-                function()
-                function()
-                self._stream.synchronize()
-                device.recording = True
-                self._stream.begin_capture()
-                try:
-                    self.result = function()
-                finally:
-                    self._graph = self._stream.end_capture()
-        finally:
-            device.recording, device.pool = False, kept
+        self._device = device
+        with device.use(), device.own_memory() as self._memory:
+            function()
+            function()
+            device.synchronize()
+            self.result, self._graph = device.capture(function)
+        self._memory.kept.append(self._graph)
 
     def play(self) -> None:
-        """Run the recorded launches, in order with the default stream."""
-        self._graph.launch(self._stream)
+        """Run the recorded launches, in order with all else on the device."""
+        self._device.play(self._graph)
 
 
 def blocks_for(items: int, block: int) -> int:

@@ -14,10 +14,9 @@ _VERSION = re.compile(r"(?<![\w.])[0-9]{3,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?(?![\w.
 
 def versions(device: Device) -> dict[str, str]:
     """`architecture` (sm_90), `driver`, and `cupy`, its version."""
-    api = int(device.cupy.cuda.runtime.driverGetVersion())
     return {
         "architecture": f"sm_{device.architecture}",
-        "driver": driver_text(api, module_version()),
+        "driver": driver_text(device.driver, module_version()),
         "cupy": str(device.cupy.__version__),
     }
 

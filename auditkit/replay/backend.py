@@ -8,9 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from auditkit.errors import Unsupported, UsageError
+from auditkit.errors import AuditkitError, MachineFault, Unsupported, UsageError
 from auditkit.formats.recipe import Recipe
 from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.device import Device
@@ -23,6 +23,8 @@ from auditkit.numerics.arrays import IntArray
 from auditkit.replay import machine
 from auditkit.replay.recorded import Recorder
 from auditkit.store.cache import default_dir
+
+T = TypeVar("T")
 
 MAX_THREADS = 1024
 _CUDA = re.compile(r"cuda(?::([0-9]{1,3}))?")
@@ -105,14 +107,39 @@ class CudaBackend(Backend):
         work_key: bytes | None = None,
     ) -> tuple[State, StepResult]:
         """As Backend.step; small steps that are repeated are recorded."""
-        gradients = self.recorder.gradients(self.ops, state, recipe)
-        return step(
-            state, tokens, recipe, self.ops, on_micro_batch=on_micro_batch, gradients=gradients, work_key=work_key
-        )
+
+        def one() -> tuple[State, StepResult]:
+            gradients = self.recorder.gradients(self.ops, state, recipe)
+            self.ops.reset()
+            return step(
+                state, tokens, recipe, self.ops, on_micro_batch=on_micro_batch, gradients=gradients, work_key=work_key
+            )
+
+        return self._on_device(one)
+
+    def _on_device(self, work: Callable[[], T]) -> T:
+        """What `work` returns, with the device the current one. After an error all that it allocated is given back."""
+        try:
+            with self.ops.device.use():
+                return work()
+        except AuditkitError as error:
+            # Tracebacks hold frames, and they arrays: a second replay would not find room while the error is kept.
+            kept = error.with_traceback(None)
+            kept.__cause__ = kept.__context__ = None
+        self.ops.device.release()
+        try:
+            raise kept
+        finally:
+            del kept  # it now holds this frame
 
     def self_test(self) -> None:
         """As Backend.self_test: this thread's arithmetic, and the known answers of every op on the device."""
-        self_test.run(self.ops, self.ops.place)
+
+        def one() -> None:
+            self.ops.reset()
+            self_test.run(self.ops, self.ops.place)
+
+        self._on_device(one)
 
     def describe(self) -> dict[str, str]:
         """Architecture, driver and CuPy."""
@@ -120,11 +147,11 @@ class CudaBackend(Backend):
 
     def place(self, state: State) -> State:
         """The state on the device."""
-        return _moved(state, self.ops.place)
+        return self._on_device(lambda: _moved(state, self.ops.place))
 
     def host(self, state: State) -> State:
         """The state as NumPy arrays."""
-        return _moved(state, self.ops.host)
+        return self._on_device(lambda: _moved(state, self.ops.host))
 
 
 def _moved(state: State, move: Callable[[Any], Any]) -> State:
@@ -148,7 +175,7 @@ def choose(device: str = "auto", threads: int | None = None, *, cache: Path | No
     if device == "auto":
         try:
             return _cuda(0, cache, "chosen by auto")
-        except Unsupported as error:
+        except (Unsupported, MachineFault) as error:  # it does not open: nothing was computed yet
             return Backend(reference, threads, "cpu", f"chosen by auto: {error.message}")
     found = _CUDA.fullmatch(device)
     if found is None:

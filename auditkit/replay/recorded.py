@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from auditkit.errors import Unsupported
 from auditkit.formats.recipe import Recipe
 from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.device import Recording
@@ -70,6 +71,7 @@ class Recorder:
         self._recipe: Recipe | None = None
         self._steps = 0
         self._recorded: RecordedGradients | None = None
+        self._no_room = False
 
     @property
     def recording(self) -> bool:
@@ -79,12 +81,16 @@ class Recorder:
     def gradients(self, ops: CudaOps, state: State, recipe: Recipe) -> Gradients | None:
         """Recorded gradients for this state, or None where launching directly is as good."""
         if recipe != self._recipe:
-            self._recipe, self._steps, self._recorded = recipe, 0, None
+            self._recipe, self._steps, self._recorded, self._no_room = recipe, 0, None, False
         self._steps += 1
-        if self._steps <= AFTER or not _worthwhile(recipe):
+        if self._steps <= AFTER or self._no_room or not _worthwhile(recipe):
             return None
         if self._recorded is None:
-            self._recorded = RecordedGradients(ops, recipe)
+            try:
+                self._recorded = RecordedGradients(ops, recipe)
+            except Unsupported:  # a recording keeps its memory; the step without one has fitted before
+                self._no_room = True
+                return None
         self._recorded.load(state)
         return self._recorded
 

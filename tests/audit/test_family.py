@@ -75,10 +75,9 @@ def test_the_driver_in_words() -> None:
 
 
 def test_what_a_card_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime: Any = SimpleNamespace(driverGetVersion=lambda: 13000)
-    cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime), __version__="14.2.0")
+    cupy = SimpleNamespace(__version__="14.2.0")
     monkeypatch.setattr("auditkit.kernels.driver.module_version", lambda: "580.95.05")
-    device: Any = SimpleNamespace(cupy=cupy, architecture="90")
+    device: Any = SimpleNamespace(cupy=cupy, architecture="90", driver=13000)
     found = versions(device)
     assert found == {"architecture": "sm_90", "driver": "580.95.05 (CUDA 13.0)", "cupy": "14.2.0"}
     assert family({"processor": "x86_64", **found}) == "cuda-sm_90"

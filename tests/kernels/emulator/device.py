@@ -123,6 +123,9 @@ class EmulatedDevice:
         """A copy on the host."""
         return np.array(array.view(np.ndarray))
 
+    def release(self) -> None:
+        """Nothing is kept."""
+
     def address(self, array: EmulatedArray) -> int:
         """Where the array lies, for tables of pointers that a kernel reads."""
         return int(array.ctypes.data)

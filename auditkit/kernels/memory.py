@@ -1,0 +1,35 @@
+"""The memory of one device, and how it is given back."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from contextlib import suppress
+from typing import Any
+
+from auditkit.kernels import faults
+
+
+class Memory:
+    """A pool of memory of one device, given back when no device, recording or array holds it any more.
+
+    CuPy's own pool would keep what is free in it for the rest of the process.
+    """
+
+    def __init__(self, cupy: Any, device: Any, *kept: Any) -> None:
+        """kept: what else of CUDA goes with it."""
+        self.pool = cupy.cuda.MemoryPool()
+        self.kept = list(kept)
+        self._giving_back = weakref.finalize(self, _give_back, device, self.pool, faults.kinds(cupy))
+        self._giving_back.atexit = False  # the process's end does it as well
+
+    def abandon(self) -> None:
+        """Never give anything back: the device is lost, CUDA would refuse, and CuPy would print that."""
+        self._giving_back.detach()
+        for held in self.kept:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
+
+
+def _give_back(device: Any, pool: Any, errors: tuple[type[Exception], ...]) -> None:
+    with suppress(*errors), device:
+        pool.free_all_blocks()

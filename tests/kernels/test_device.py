@@ -1,0 +1,169 @@
+"""auditkit.kernels.device.Device over a CuPy on the emulator: one device among several, its memory, a training.
+
+The same on cards: test_on_cards.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import auditkit
+from auditkit.errors import UsageError
+from auditkit.kernels.device import Device
+from auditkit.kernels.driver import versions
+from auditkit.model.state import document, initial_state
+from auditkit.model.step import step
+from auditkit.numerics import reference
+from auditkit.replay.backend import CudaBackend, choose
+from auditkit.verdict import Verdict
+from tests.golden.make_training import RECIPES, tokens_of
+from tests.kernels import fake_cupy
+from tests.kernels.fake_cuda import Cuda
+from tests.kernels.on_devices import EMULATOR_MARKS
+from tests.replay import make_run
+from tests.trainer import tiny
+from trainer import cli as trainer
+
+pytestmark = EMULATOR_MARKS
+
+RECIPE = RECIPES[max(RECIPES)]
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cuda:
+    """Two cards, whose kernels run on the emulator; without the self-test, which takes seconds there."""
+    made = Cuda(2)
+    fake_cupy.install(monkeypatch, made)
+    monkeypatch.setenv("AUDITKIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(CudaBackend, "self_test", lambda self: None)
+    return made
+
+
+def test_the_second_device_while_another_is_current(cuda: Cuda, tmp_path: Path) -> None:
+    """Nothing of one device is used on the other: the stand-in looks at every array, stream and kernel."""
+    published = make_run.publish(make_run.train(), tmp_path / "run")
+    report = auditkit.verify(published, step=0, device="cuda:1")
+    assert report.verdict is Verdict.MATCH
+    assert report.machine["device"] == "cuda:1 (Fake 9000)"
+    assert cuda.current == 0 and not cuda.used[0]
+
+
+def test_an_index_that_is_not_there(cuda: Cuda) -> None:
+    with pytest.raises(UsageError, match="no CUDA device 2: 2 visible"):
+        choose("cuda:2")
+
+
+def test_recorded_steps_are_those_of_the_reference(cuda: Cuda) -> None:
+    backend = choose("cuda:1")
+    assert isinstance(backend, CudaBackend)
+    here = initial_state(RECIPE)
+    there = backend.place(here)
+    for number in range(3):
+        tokens = tokens_of(RECIPE, number)
+        here, expected = step(here, tokens, RECIPE, reference)
+        there, found = backend.step(there, tokens, RECIPE)
+        assert dataclasses.asdict(found) == dataclasses.asdict(expected)
+        assert document(there, RECIPE, backend.ops) == document(here, RECIPE)
+    assert backend.recorder.recording and cuda.counts["graph launch"] == RECIPE.batch.micro_batches
+
+
+def test_a_step_after_one_without_room(cuda: Cuda) -> None:
+    """It gives the bits it would have given before."""
+    backend = choose("cuda")
+    tokens = tokens_of(RECIPE, 0)
+    state = backend.place(initial_state(RECIPE))
+    calls = cuda.counts["malloc"]
+    cuda.fails = lambda called, number: 2 if called == "malloc" and number == calls + 150 else 0
+    with pytest.raises(auditkit.errors.Unsupported, match="bytes more needed"):
+        backend.step(state, tokens, RECIPE)
+    after, found = backend.step(state, tokens, RECIPE)
+    want, expected = step(initial_state(RECIPE), tokens, RECIPE, reference)
+    assert dataclasses.asdict(found) == dataclasses.asdict(expected)
+    assert document(after, RECIPE, backend.ops) == document(want, RECIPE)
+
+
+def test_every_device_has_a_stream_of_its_own(cuda: Cuda) -> None:
+    """None waits for the default stream, which others use; all that a device does is in the order of its own."""
+    one, other, same = Device(0), Device(1), Device(0)
+    assert len({device.stream.ptr for device in (one, other, same)}) == 3
+    assert one.stream.non_blocking and (one.stream.index, other.stream.index) == (0, 1)
+    array = other.upload(np.arange(3, dtype=np.uint8))
+    other.clear(array)
+    assert other.download(array).tolist() == [0, 0, 0]
+
+
+def test_two_devices_of_one_card_in_two_threads(cuda: Cuda) -> None:
+    found: dict[int, str] = {}
+
+    def work(number: int) -> None:
+        backend = choose("cuda:1")
+        after, _ = backend.step(backend.place(initial_state(RECIPE)), tokens_of(RECIPE, number), RECIPE)
+        found[number] = document(after, RECIPE, backend.ops).root()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=300)
+    for number in range(2):
+        want, _ = step(initial_state(RECIPE), tokens_of(RECIPE, number), RECIPE, reference)
+        assert found[number] == document(want, RECIPE).root()
+
+
+def test_free_memory_heeds_what_is_used_and_the_limit(cuda: Cuda) -> None:
+    device = Device()
+    assert device.memory() == (cuda.total, cuda.total)
+    held = device.empty((1000,), np.uint8)
+    assert device.memory() == (cuda.total - 1000, cuda.total)
+    device.pool.limit = 5000
+    assert device.memory() == (4000, cuda.total)
+    del held
+
+
+def test_what_a_report_says_of_it_calls_nothing(cuda: Cuda) -> None:
+    """A report must be possible after the device is lost."""
+    device = Device(1)
+    calls = len(cuda.calls)
+    assert versions(device) | {"driver": ""} == {"architecture": "sm_90", "driver": "", "cupy": "14.2.0"}
+    assert len(cuda.calls) == calls
+    assert "Fake 9000, sm_90" in device.describe() and "driver for CUDA 13.0" in device.describe()
+
+
+def test_memory_of_a_verification_goes_back(cuda: Cuda, tmp_path: Path) -> None:
+    cuda.dry = True
+    published = make_run.publish(make_run.train(), tmp_path / "run")
+    for _ in range(2):
+        auditkit.verify(published, step=0, device="cuda:1")
+        assert not cuda.used[1]
+
+
+def test_a_fault_in_mid_training(
+    cuda: Cuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The trainer stops with the reason; what was complete is kept, and goes on to the same bits on the processor."""
+    folders = [tiny.prepare(tmp_path / name) for name in ("a", "b")]
+    work, other = folders
+    options = ["--steps", "3", "--state-every", "1"]
+    done = work / "states" / "00000002"
+    cuda.fails = lambda called, _number: 719 if called == "download" and done.exists() else 0
+    capsys.readouterr()
+    assert trainer.main(["run", str(work / "recipe.toml"), str(work), *options, "--device", "cuda"]) == 7
+    story = capsys.readouterr().err
+    assert "CUDA device 0 failed (" in story and "unspecified launch failure" in story
+    assert "what was complete is kept; python -m trainer resume" in story and "Traceback" not in story
+    assert sorted(path.name for path in (work / "states").iterdir()) == ["00000000", "00000001", "00000002"]
+    assert trainer.main(["resume", str(work), "--device", "cpu"]) == 0
+    assert trainer.main(["run", str(other / "recipe.toml"), str(other), *options]) == 0
+    tiny.assert_same_run(work, other)
+
+
+def test_a_device_that_is_not_there_starts_no_training(cuda: Cuda, tmp_path: Path) -> None:
+    work = tiny.prepare(tmp_path)
+    command = ["run", str(work / "recipe.toml"), str(work), "--steps", "1"]
+    assert trainer.main([*command, "--device", "cuda:7"]) == 2
+    assert trainer.main(command) == 0
