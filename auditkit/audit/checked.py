@@ -11,7 +11,6 @@ held is verified again.
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.metadata
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,7 +96,7 @@ class Checked:
         again = np.concatenate(([False], (sorted_[1:] == sorted_[:-1]).all(axis=1))) if len(order) else order < 0
         return self.take(np.sort(order[~again]))
 
-    def encode(self, run_id: Digest) -> bytes:
+    def encode(self, scope: Digest) -> bytes:
         """A file of these rows."""
         rows, table = self.rows, np.zeros(len(self), _ROW)
         table["envelope"], table["record"] = self.envelope, self.record
@@ -109,15 +108,14 @@ class Checked:
                 "keys": rows.keys,
                 "outcomes": rows.outcomes,
                 "rows": len(self),
-                "rules": rules(),
-                "run": run_id,
+                "scope": scope,
             }
         )
         body = MAGIC + len(header).to_bytes(8, "little") + header + table.tobytes()
         return body + bytes.fromhex(root(CONTEXT, body))
 
     @classmethod
-    def parse(cls, data: bytes | mmap.mmap, run_id: Digest) -> Self:
+    def parse(cls, data: bytes | mmap.mmap, scope: Digest) -> Self:
         """The rows of a file. BadArtifact: damaged, of another run, or of another version of the rules."""
         view = memoryview(data)
         if len(view) < len(MAGIC) + 40 or view[: len(MAGIC)] != MAGIC:
@@ -129,8 +127,8 @@ class Checked:
         header = Fields(
             canonical.loads(bytes(view[begin : begin + length]), what="header", limit=HEADER_BYTES), "header"
         )
-        if (header.digest("run"), header.digest("rules")) != (run_id, rules()):
-            raise BadArtifact("verified attestations: of another run, or by other rules")
+        if header.digest("scope") != scope:
+            raise BadArtifact("verified attestations: of another run, or accepted by another version")
         texts = {name: tuple(header.items(name, 0, len(view))) for name in ("keys", "families", "outcomes")}
         table = np.frombuffer(view[begin + length : -32], _ROW)
         if len(table) != header.integer("rows"):
@@ -139,15 +137,15 @@ class Checked:
         return cls(_rows(table, texts), table["envelope"], table["record"])
 
 
-@functools.cache
-def rules() -> Digest:
-    """The digest of everything that decides what is accepted: our own code for it, and the library of signatures.
+def scope(run_id: Digest) -> Digest:
+    """What remembered rows are bound to as a whole: the run, and everything that decides what is accepted.
 
-    What another version accepted is verified again. Unsupported: source files are missing.
+    That is our own code for it and the library of signatures: what another version accepted is verified again.
+    Unsupported: source files are missing.
     """
     own = {path: digest for path, digest in source_files().items() if path.startswith(_DECIDING)}
     library = {name: importlib.metadata.version(name) for name in ("cryptography", "securesystemslib")}
-    return root(CONTEXT, canonical.dumps({"library": library, "source": own}))
+    return root(CONTEXT, canonical.dumps({"library": library, "run": run_id, "source": own}))
 
 
 class Memory:
@@ -160,9 +158,9 @@ class Memory:
         self._prefix = prefix[self._order]
 
     @classmethod
-    def load(cls, folder: Path | None, run_id: Digest, records: RecordTable, keyids: Sequence[str]) -> Memory:
+    def load(cls, folder: Path | None, scope: Digest, records: RecordTable, keyids: Sequence[str]) -> Memory:
         """The rows of a folder's files that are about `records` and by one of `keyids`."""
-        parts = [] if folder is None else [part for _, part in _files(folder, run_id)]
+        parts = [] if folder is None else [part for _, part in _files(folder, scope)]
         checked = Checked.join(parts)
         sound = np.isin(np.arange(len(checked.rows.keys)), _places(checked.rows.keys, keyids))[checked.rows.key]
         sound &= checked.rows.step < len(records)
@@ -180,11 +178,11 @@ class Memory:
         return np.where((self.checked.envelope[index] == envelope).all(axis=1), index, -1)
 
 
-def remember(folder: Path, run_id: Digest, new: Checked) -> None:
+def remember(folder: Path, scope: Digest, new: Checked) -> None:
     """Keep what was verified; many files are joined into one. Unsupported: the disk refuses."""
-    old = _files(folder, run_id)
+    old = _files(folder, scope)
     joined = len(old) + 1 > MAX_FILES
-    data = (Checked.join([*(part for _, part in old), new]).unique() if joined else new).encode(run_id)
+    data = (Checked.join([*(part for _, part in old), new]).unique() if joined else new).encode(scope)
     final = folder / f"{unique_suffix()}{SUFFIX}"
     with writing(final):
         folder.mkdir(parents=True, exist_ok=True)
@@ -201,12 +199,12 @@ def remember(folder: Path, run_id: Digest, new: Checked) -> None:
             path.unlink()
 
 
-def _files(folder: Path, run_id: Digest) -> list[tuple[Path, Checked]]:
+def _files(folder: Path, scope: Digest) -> list[tuple[Path, Checked]]:
     """The sound files of a folder; the others are removed where that is allowed: they would be read in vain again."""
     found = []
     for path in _listed(folder):
         try:
-            found.append((path, Checked.parse(_mapped(path), run_id)))
+            found.append((path, Checked.parse(_mapped(path), scope)))
         except (AuditkitError, OSError, ValueError):
             with contextlib.suppress(OSError):
                 path.unlink()

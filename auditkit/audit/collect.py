@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import cached_property
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from auditkit.audit import examine
 from auditkit.audit.candidates import Batch
-from auditkit.audit.checked import Checked, Memory, remember
+from auditkit.audit.checked import Checked, Memory, remember, scope
 from auditkit.audit.examine import Examined, Examiner, Refused
 from auditkit.audit.record_table import RecordTable
 from auditkit.errors import Unsupported
@@ -67,12 +68,16 @@ class Collector:
     progress: Progress = field(default_factory=Silent)
     processes: int | None = None  # None: as many as there are processors, if there is enough to do; 1: only this one
 
+    @cached_property
+    def _scope(self) -> Digest:
+        return scope(self.run_id)
+
     def collect(self, batches: Iterable[Batch], count: int) -> Collection:
         """Examine all batches, about `count` attestations. Unsupported: a process of ours was ended."""
         parts: list[Checked] = []
         fresh: list[Checked] = []  # verified, not yet remembered
         refused: list[Refused] = []
-        verified = summaries = 0
+        verified = repeats = summaries = 0
         self.progress.start("attestations", count, "attestations")
         try:
             for batch, found in self._examined(batches, count):
@@ -80,6 +85,7 @@ class Collector:
                 fresh.append(found.verified)
                 verified += len(found.verified)
                 refused += found.refused
+                repeats += found.repeats
                 summaries += found.summaries
                 self.progress.advance(batch.count)
                 if sum(map(len, fresh)) >= SAVE_EVERY:
@@ -90,7 +96,8 @@ class Collector:
         total = sum(map(len, parts))
         unique = Checked.join(parts).unique()
         rows = self._in_time(unique, refused)
-        return Collection(rows, refused, verified, total - verified, total - len(unique), summaries)
+        repeats += total - len(unique)
+        return Collection(rows, refused, verified, total - verified, repeats, summaries)
 
     def _in_time(self, checked: Checked, refused: list[Refused]) -> Rows:
         """The rows that were not finished in the future, which no honest clock says; the others are refused."""
@@ -99,14 +106,14 @@ class Collector:
             when = time_text(int(checked.rows.finished[index]))
             where = f"envelope {checked.envelope[index].tobytes().hex()}"
             refused.append(Refused(where, f"finished {when}, more than a day ahead of the clock here"))
-        return checked.rows.take(~late) if late.any() else checked.rows
+        return checked.rows.take(~late).compact()
 
     def _remember(self, fresh: list[Checked]) -> list[Checked]:
         """Keep what was verified, if there is a place; what could not be kept is verified again next time."""
         new = Checked.join(fresh)
         if self.folder is not None and len(new):
             try:
-                remember(self.folder, self.run_id, new)
+                remember(self.folder, self._scope, new)
             except Unsupported as error:
                 self.progress.note(f"what was verified is not remembered: {error.message}")
         return []
@@ -114,7 +121,7 @@ class Collector:
     def _examined(self, batches: Iterable[Batch], count: int) -> Iterator[tuple[Batch, Examined]]:
         processes = self.processes or min(MAX_PROCESSES, _processors())
         if processes == 1 or (count < POOL_FROM and self.processes is None):
-            memory = Memory.load(self.folder, self.run_id, self.records, list(self.keys))
+            memory = Memory.load(self.folder, self._scope, self.records, list(self.keys))
             own = Examiner(self.run_id, self.records, self.keys, memory)
             return ((batch, own.examine(batch)) for batch in batches)
         return self._in_pool(batches, processes)
@@ -126,7 +133,7 @@ class Collector:
             processes,
             mp_context=get_context("spawn"),
             initializer=examine.start,
-            initargs=(self.run_id, self.records, dict(self.keys), self.folder),
+            initargs=(self.run_id, self.records, dict(self.keys), self.folder, self._scope),
         )
         under_way: collections.deque[tuple[Batch, Future[Examined]]] = collections.deque()
         try:

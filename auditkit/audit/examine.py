@@ -36,14 +36,16 @@ class Refused:
 
 @dataclass(frozen=True, eq=False)
 class Examined:
-    """One batch: rows that were remembered and rows that were verified now, what was refused, how many summaries.
+    """One batch: rows that were remembered and rows that were verified now, what was refused.
 
-    A summary is a Simple Verification Result, which carries nothing that counts.
+    `repeats` are further copies of what was verified now; `summaries` Simple Verification Results, which carry nothing
+    that counts.
     """
 
     remembered: Checked
     verified: Checked
     refused: list[Refused]
+    repeats: int
     summaries: int
 
 
@@ -68,10 +70,11 @@ class Examiner:
         digests = _array([hashlib.sha256(data).digest() for data in envelopes])
         known = self.memory.find(digests)
         entries: dict[bytes, tuple[Entry, bytes]] = {}
-        summaries = 0
+        repeats = summaries = 0
         for index in np.flatnonzero(known < 0).tolist():
             digest = digests[index].tobytes()
             if digest in entries:
+                repeats += 1
                 continue
             try:
                 entries[digest] = self._verify(envelopes[index])
@@ -82,7 +85,7 @@ class Examiner:
                     refused.append(Refused(places[index], error.message))
         rows = Rows.of(entry for entry, _ in entries.values())
         verified = Checked(rows, _array(list(entries)), _array([record for _, record in entries.values()]))
-        return Examined(self.memory.checked.take(known[known >= 0]), verified, refused, summaries)
+        return Examined(self.memory.checked.take(known[known >= 0]), verified, refused, repeats, summaries)
 
     def _verify(self, data: bytes) -> tuple[Entry, bytes]:
         attested = read_attestation(data, self.keys, run_id=self.run_id, records=self.records)
@@ -103,14 +106,16 @@ def _array(digests: list[bytes]) -> Bytes:
 _own: Examiner | None = None  # of a process that does nothing else
 
 
-def start(run_id: Digest, records: RecordTable, keys: Mapping[str, PublicKey], folder: Path | None) -> None:
-    """Make this process an examiner; `folder` is where what was verified is remembered."""
+def start(
+    run_id: Digest, records: RecordTable, keys: Mapping[str, PublicKey], folder: Path | None, scope: Digest
+) -> None:
+    """Make this process an examiner; `folder` and `scope` lead to what was verified before (checked.py)."""
     global _own
     # Ctrl-C reaches the whole group; the parent decides. Should it die without a word, nobody would end this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_follow_parent, daemon=True).start()
-    _own = Examiner(run_id, records, keys, Memory.load(folder, run_id, records, list(keys)))
+    _own = Examiner(run_id, records, keys, Memory.load(folder, scope, records, list(keys)))
 
 
 def examine(batch: Batch) -> Examined:

@@ -245,7 +245,8 @@ def _auditors(coverage: Coverage, about: About) -> str:
 
 
 def _families(coverage: Coverage) -> list[Row]:
-    found = sorted(coverage.by_family.items(), key=lambda item: (-item[1], item[0]))
+    matched = [(name, count) for name, count in coverage.by_family.items() if count]
+    found = sorted(matched, key=lambda item: (-item[1], item[0]))
     return [[text(name), f"{count:,}"] for name, count in found[:MAX_ROWS]]
 
 

@@ -118,6 +118,21 @@ class Rows:
             self.outcomes,
         )
 
+    def compact(self) -> Self:
+        """The same rows, without texts that no row refers to."""
+        (key, keys), (family, families), (outcome, outcomes) = (
+            _used(getattr(self, name), getattr(self, own))
+            for name, own in (("key", "keys"), ("family", "families"), ("outcome", "outcomes"))
+        )
+        columns = (self.step, key, self.verdict, family, self.automation, outcome, self.finished)
+        return type(self)(*columns, keys, families, outcomes)
+
+
+def _used(index: NDArray[np.int32], texts: tuple[str, ...]) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    used = np.bincount(index[index >= 0], minlength=len(texts)) > 0
+    place = np.append(np.cumsum(used) - 1, -1).astype(np.int32)  # the last for index -1
+    return place[index], tuple(text for text, wanted in zip(texts, used.tolist(), strict=True) if wanted)
+
 
 def _indexed(texts: list[str], absent: str | None = None) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """The different texts, sorted, and the index of each; -1 for `absent`."""

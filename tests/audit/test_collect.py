@@ -163,7 +163,7 @@ def test_what_was_verified_is_not_verified_again(folder: Path, tmp_path: Path, c
     put(folder, "elsewhere/copy.jsonl", envelope(0) + b"\n" + envelope(10) + b"\n" + envelope(10))
     more = collect(folder, memory=memory)
     assert len(counted) == 6
-    assert (more.verified, more.remembered, more.repeats) == (1, 6, 1)
+    assert (more.verified, more.remembered, more.repeats) == (1, 6, 2)
     assert len(more.rows) == 6
 
 
@@ -234,8 +234,19 @@ def test_a_damaged_memory_is_verified_again(
 def test_other_rules_verify_again(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = tmp_path / "memory"
     collect(folder, memory=memory)
-    monkeypatch.setattr(checked, "rules", lambda: samples.digest_of("stricter"))
+    monkeypatch.setattr(collect_module, "scope", lambda run_id: samples.digest_of(f"stricter {run_id}"))
     assert collect(folder, memory=memory).verified == 5
+
+
+def test_the_scope_is_the_run_and_every_source_that_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"auditkit/trust/attested.py": "1" * 64, "auditkit/cli/main.py": "2" * 64}
+    monkeypatch.setattr(checked, "source_files", lambda: files)
+    before = checked.scope(samples.RUN_ID)
+    assert checked.scope("3" * 64) != before
+    monkeypatch.setitem(files, "auditkit/cli/main.py", "4" * 64)
+    assert checked.scope(samples.RUN_ID) == before
+    monkeypatch.setitem(files, "auditkit/trust/attested.py", "4" * 64)
+    assert checked.scope(samples.RUN_ID) != before
 
 
 def test_rows_with_a_sound_digest_and_senseless_contents_are_passed_over(folder: Path) -> None:

@@ -103,6 +103,15 @@ def test_one_more_match_never_uncovers_a_step(entries: list[Entry], rule: Anyone
     assert after.matches[step] >= before.matches[step]
 
 
+@given(ENTRIES, RULES, st.integers(0, 24))
+def test_rows_without_unused_texts_are_the_same_rows(entries: list[Entry], rule: Anyone, cut: int) -> None:
+    some = Rows.of(entries).take(np.arange(len(entries)) < cut)
+    found, plain = some.compact(), Rows.of(entries[:cut])
+    assert (found.keys, found.families, found.outcomes) == (plain.keys, plain.families, plain.outcomes)
+    for name in ("step", "key", "verdict", "family", "automation", "outcome", "finished"):
+        assert getattr(found, name).tolist() == getattr(plain, name).tolist()
+
+
 def test_the_statuses_of_a_small_run() -> None:
     found = covered(
         entry(0, A, MISMATCH),
