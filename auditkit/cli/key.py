@@ -31,7 +31,7 @@ NewFile = Annotated[Path, typer.Argument(metavar="FILE", help="The file to make;
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="A PEM file, or - for PEM or a seed in hex from stdin.")]
 
 
-@app.command("new", cls=ComputingCommand)
+@app.command("new", cls=ComputingCommand, short_help="Make a private key.")
 def new(file: NewFile, name: Name = None, json: options.Json = False) -> Outcome:
     """Make a private key: an Ed25519 key in a PEM file that only you can read.
 
@@ -45,7 +45,7 @@ def new(file: NewFile, name: Name = None, json: options.Json = False) -> Outcome
     return _shown(key.public, text, json, made=file, private=True)
 
 
-@app.command("show", cls=ComputingCommand)
+@app.command("show", cls=ComputingCommand, short_help="Show key id and public key of a key file.")
 def show(file: File, name: Name = None, json: options.Json = False) -> Outcome:
     """Show the key id and the public key of a private or a public key file; nothing of it is secret.
 
@@ -58,7 +58,7 @@ def show(file: File, name: Name = None, json: options.Json = False) -> Outcome:
     return _shown(key, _vkey(key, name), json)
 
 
-@app.command("import", cls=ComputingCommand)
+@app.command("import", cls=ComputingCommand, short_help="Take a key that was made elsewhere.")
 def import_key(source: Source, file: NewFile, name: Name = None, json: options.Json = False) -> Outcome:
     """Check a key that was made elsewhere, for example by openssl, and write it into a file of its own.
 
