@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from auditkit.cli import options
+from auditkit.cli import options, rechecking
 from auditkit.cli.command import ComputingCommand
 from auditkit.cli.console import printable
 from auditkit.cli.outcome import Outcome, to_json
 from auditkit.errors import AuditkitError, Unavailable, Untrusted, UsageError
-from auditkit.verdict import Verdict
+from auditkit.verdict import Verdict, worst
 
 if TYPE_CHECKING:
+    from auditkit.audit.recheck import Recheck
     from auditkit.replay.run import Run
     from auditkit.trust.check import Checked, CheckReport, KnownRun, StepStatus
     from auditkit.trust.keys import PublicKey
@@ -57,7 +58,7 @@ OneRun = Annotated[
 ]
 
 
-@app.command("check", cls=ComputingCommand)
+@app.command("check", cls=ComputingCommand, short_help="Verify who signed them, about what, and by a policy.")
 def check(
     files: Files,
     policy: Policy = None,
@@ -66,12 +67,16 @@ def check(
     artifacts: options.Artifacts = None,
     offline: options.Offline = False,
     cache_dir: options.CacheDir = None,
+    recheck: rechecking.Wanted = False,
+    device: rechecking.Device = None,
+    threads: options.Threads = None,
     json: options.Json = False,
 ) -> Outcome:
     """Verify who signed attestations and about what, and whether the policy is satisfied for each step they name.
 
-    Nothing is replayed. With --policy a key counts if the policy lists it; with --key alone one attestation by any of
-    the keys is enough. The publisher's key and, unless the policy says otherwise, automation never count.
+    With --policy a key counts if the policy lists it; with --key alone one attestation by any of the keys is enough.
+    The publisher's key and, unless the policy says otherwise, automation never count. Nothing is replayed, unless with
+    --recheck, and what a replay here refutes counts for nothing.
     """
     from auditkit.cli.progress import Board
     from auditkit.replay.run import open_run
@@ -82,6 +87,7 @@ def check(
         raise UsageError(
             "neither --policy nor --key: whom should it trust?", hint="--key auditor.pem, or --policy FILE"
         )
+    replay = rechecking.replay_options(recheck, device, threads)
     with ExitStack() as stack:
         board = stack.enter_context(Board())
 
@@ -92,11 +98,18 @@ def check(
 
         given = opened(run) if run is not None else None
         trust = _trust(policy, keys, given)
-        report = check_files(_read(files), trust, _bundled(opened), _known(given) if given else None)
-    return Outcome(report.verdict, to_json(report.to_dict()) if json else "\n".join(_lines(report)))
+        read, find, only = list(_read(files)), _bundled(opened), _known(given) if given else None
+        report, found = check_files(read, trust, find, only), None
+        if recheck:
+            places = {"artifacts": artifacts, "cache_dir": cache_dir, "offline": offline}
+            shown = {"progress": board.handle(), "downloads": board.handle()}
+            place = rechecking.places(opened, run)
+            found = rechecking.rechecked(report, trust.keys, place, **replay, **places, **shown)
+            report = check_files(rechecking.without_refuted(read, found), trust, find, only)
+    return _outcome(report, found, json)
 
 
-@app.command("show", cls=ComputingCommand)
+@app.command("show", cls=ComputingCommand, short_help="Print what one says, without verifying it.")
 def show(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An attestation.")], json: options.Json = False
 ) -> Outcome:
@@ -127,6 +140,17 @@ def show(
         json_text.dumps(found["statement"], indent=2, ensure_ascii=True),
     ]
     return Outcome(Verdict.MATCH, "\n".join(lines))
+
+
+def _outcome(report: CheckReport, found: dict[str, Recheck] | None, json: bool) -> Outcome:
+    """The result; `found` are the rechecks by path, None where none were asked for."""
+    verdict = worst([report.verdict, *rechecking.verdicts(found or {})])
+    if not json:
+        return Outcome(verdict, "\n".join(_lines(report, found, verdict)))
+    value = {**report.to_dict(), "verdict": verdict.name, "code": verdict.code}
+    if found is not None:
+        value["rechecks"] = [{"path": path, **rechecking.value(one)} for path, one in found.items()]
+    return Outcome(verdict, to_json(value))
 
 
 def _keys(paths: list[Path]) -> list[PublicKey]:
@@ -194,12 +218,14 @@ def _bundled(opened: Callable[[str], Run]) -> Callable[[str], KnownRun | None]:
     return find
 
 
-def _lines(report: CheckReport) -> Iterator[str]:
+def _lines(report: CheckReport, found: dict[str, Recheck] | None, verdict: Verdict) -> Iterator[str]:
     from auditkit.cli.render import verdict_lines
 
     width = max((len(printable(file.path)) for file in report.files), default=0)
     for file in report.files:
         yield from _file(file, width)
+        if found and file.says is not None and file.path in found:
+            yield f"{'':<{width}}  {rechecking.line(found[file.path])}"
     if report.steps:
         keys = "1 key" if report.threshold == 1 else f"{report.threshold} keys"
         families = "1 hardware family" if report.families == 1 else f"{report.families} hardware families"
@@ -208,9 +234,13 @@ def _lines(report: CheckReport) -> Iterator[str]:
         width = max(len(step.subject) for step in report.steps)
         yield from (_step(step, width) for step in report.steps)
     yield ""
-    yield from verdict_lines(report.verdict, "", "", _SAID.get(report.verdict, ""))
+    replayed = ", or what a replay here gives" if found is not None and verdict is Verdict.UNTRUSTED else ""
+    yield from verdict_lines(verdict, "", "", _SAID.get(verdict, "") + replayed)
     yield "not checked:"
-    yield "  - that the steps were replayed: the proof of work in an attestation takes a replay to check"
+    if found is None:
+        yield "  - that the steps were replayed: the proof of work in an attestation takes a replay to check, --recheck"
+    else:
+        yield "  - who computed the gradients that the proofs of work are made of: they can be handed on"
     yield "  - what auditors say of their machines, times and automation"
     if any(file.says is not None and not file.bound for file in report.files):
         yield "  - that the records are those of the run, for runs that are not bundled: name the run with --run"
