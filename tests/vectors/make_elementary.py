@@ -18,11 +18,12 @@ import numpy as np
 from blake3 import blake3
 
 from auditkit.formats.recipe import ScheduleConfig
-from auditkit.numerics import float64, normal, philox, schedule, shuffle
+from auditkit.numerics import float64, normal, permutation, philox, sample, schedule, shuffle
 from auditkit.numerics.arrays import F32, F64
 from auditkit.numerics.cos import cos
 from auditkit.numerics.exp import exp
 from auditkit.numerics.log import log
+from auditkit.numerics.mixture import Period
 from auditkit.numerics.sin import sin
 
 FORMAT = "auditkit/vectors/v1"
@@ -53,6 +54,20 @@ ABOUT = {
     "shuffle": (
         "section 6.8: a case is [seed, epoch, stream, windows in the order visited], the first three 64-bit words; "
         "digest: BLAKE3 of the order of 100000 windows with seed 3 in epoch 4, each window 8 bytes, little-endian"
+    ),
+    "permutation": (
+        "section 6.8.1: a case is [seed, source, epoch, stream, windows, first place, the windows at this place and "
+        "those after it], seed, source, epoch and stream 64-bit words; digest: BLAKE3 of the whole order of 100000 windows "
+        "with seed 3, source 1, epoch 4, each window 8 bytes, little-endian"
+    ),
+    "mixture": (
+        "section 6.8.2: a case is [weights, first sequence, [[source, own number] of this sequence and those after it]]"
+        "; digest: BLAKE3 of the sources of the 65536 sequences of a period of the weights 40000, 25000, 536, each 8 bytes"
+        ", little-endian"
+    ),
+    "sample": (
+        "section 6.8.3: a case is [seed, source, stream, one document in so many, the documents below 10000 that belong "
+        "to the sample], the first three 64-bit words"
     ),
     "schedule": (
         "section 6.9: a case is [name, [kind, peak_lr, min_lr, warmup_steps, decay_steps, total_steps], [[step, rate], "
@@ -231,6 +246,48 @@ def window_orders() -> dict[str, Any]:
     return {"digest": digest, "cases": cases}
 
 
+def permutations() -> dict[str, Any]:
+    """Small orders in full, and places of large ones."""
+    places = [(0, 0, 0, n, 0, n) for n in (1, 2, 3, 4, 5, 15, 16, 17)]
+    places += [(2**64 - 1, 2**64 - 1, 2**64 - 1, 9, 0, 9), (0, 0, 1, 9, 0, 9), (0, 1, 0, 9, 0, 9), (1, 0, 0, 9, 0, 9)]
+    places += [(7, 2, 5, 10**9, 999_999_990, 10), (7, 2, 5, 2**40, 2**40 - 6, 6), (7, 2, 5, 2**38 + 1, 0, 6)]
+    cases: list[Any] = []
+    for seed, source, epoch, windows, first, count in places:
+        order = permutation.permute(seed, source, epoch, windows, np.arange(first, first + count, dtype=np.int64))
+        words = map(hex_u64, (seed, source, epoch, permutation.stream_of(source, epoch)))
+        cases.append([*words, windows, first, order.tolist()])
+    whole = permutation.permute(3, 1, 4, 100_000, np.arange(100_000, dtype=np.int64))
+    return {"digest": blake3(whole.astype("<i8").tobytes()).hexdigest(), "cases": cases}
+
+
+def mixtures() -> dict[str, Any]:
+    """Whole periods of small sums, and sequences far into a run."""
+    places: list[tuple[list[int], int, int]] = [([1], 0, 3), ([5], 2**53, 2), ([3, 1], 0, 8), ([1, 3], 0, 8)]
+    places += [([1, 1, 1], 0, 6), ([2, 2, 2], 0, 6), ([4, 1, 1, 1], 0, 7), ([6, 10, 15], 0, 31), ([3, 1], 10**12, 5)]
+    places += [([1000, 1], 998, 5), ([1, 1000], 998, 5), ([65535, 1], 2**40 - 3, 6)]
+    cases: list[Any] = []
+    for weights, first, count in places:
+        source, own = Period.of(weights).drawn(first, first + count)
+        cases.append([weights, first, [list(pair) for pair in zip(source.tolist(), own.tolist(), strict=True)]])
+    digest = blake3(Period.of([40000, 25000, 536]).source.astype("<i8").tobytes()).hexdigest()
+    return {"digest": digest, "cases": cases}
+
+
+def samples() -> dict[str, Any]:
+    """Samples of the first documents of a source."""
+    cases = []
+    for seed, source, one_in in [
+        (0, 0, 1000),
+        (5, 0, 1000),
+        (5, 3, 1000),
+        (2**64 - 1, 2**64 - 1, 777),
+        (0, 0, 1 << 20),
+    ]:
+        chosen = np.flatnonzero(sample.sampled(seed, source, 0, 10_000, one_in)).tolist()
+        cases.append([*map(hex_u64, (seed, source, sample.stream_of(source))), one_in, chosen])
+    return {"cases": cases}
+
+
 def rates() -> dict[str, Any]:
     """Learning rates at and around every change of phase."""
     cases = []
@@ -254,6 +311,9 @@ def vectors() -> dict[str, dict[str, Any]]:
         "philox": random_blocks(),
         "normal": normals(),
         "shuffle": window_orders(),
+        "permutation": permutations(),
+        "mixture": mixtures(),
+        "sample": samples(),
         "schedule": rates(),
     }
     return {op: {"format": FORMAT, "op": op, "about": f"SPEC.md {ABOUT[op]}", **fields} for op, fields in made.items()}
