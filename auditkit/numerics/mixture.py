@@ -1,9 +1,9 @@
 """From which of several sources each sequence is drawn (SPEC.md section 6.8.2).
 
 Weights are integers, and of as many sequences as their sum each source has its weight of them. Within such a period the
-earliest deadline decides, as in proportionate-fair scheduling (Baruah, Cohen, Plaxton, Varvel: "Proportionate progress",
-Algorithmica 15, 1996): at every point of a run each source has its share to within one sequence. Nothing is random, for
-chance would only add noise: a share of n sequences drawn by chance is off by about the square root of n.
+earliest deadline decides, as in proportionate-fair scheduling (Baruah, Cohen, Plaxton, Varvel: "Proportionate
+progress", Algorithmica 15, 1996): at every point of a run each source has its share to within one sequence. Nothing is
+random, for chance would only add noise: a share of n sequences drawn by chance is off by about the square root of n.
 """
 
 from __future__ import annotations

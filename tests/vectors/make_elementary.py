@@ -57,17 +57,17 @@ ABOUT = {
     ),
     "permutation": (
         "section 6.8.1: a case is [seed, source, epoch, stream, windows, first place, the windows at this place and "
-        "those after it], seed, source, epoch and stream 64-bit words; digest: BLAKE3 of the whole order of 100000 windows "
-        "with seed 3, source 1, epoch 4, each window 8 bytes, little-endian"
+        "those after it], seed, source, epoch and stream 64-bit words; digest: BLAKE3 of the whole order of 100000 "
+        "windows with seed 3, source 1, epoch 4, each window 8 bytes, little-endian"
     ),
     "mixture": (
         "section 6.8.2: a case is [weights, first sequence, [[source, own number] of this sequence and those after it]]"
-        "; digest: BLAKE3 of the sources of the 65536 sequences of a period of the weights 40000, 25000, 536, each 8 bytes"
-        ", little-endian"
+        "; digest: BLAKE3 of the sources of the 65536 sequences of a period of the weights 40000, 25000, 536, each 8 "
+        "bytes, little-endian"
     ),
     "sample": (
-        "section 6.8.3: a case is [seed, source, stream, one document in so many, the documents below 10000 that belong "
-        "to the sample], the first three 64-bit words"
+        "section 6.8.3: a case is [seed, source, stream, one document in so many, the documents below 10000 that "
+        "belong to the sample], the first three 64-bit words"
     ),
     "schedule": (
         "section 6.9: a case is [name, [kind, peak_lr, min_lr, warmup_steps, decay_steps, total_steps], [[step, rate], "
