@@ -2,8 +2,8 @@
 
 A sorted order (shuffle.py) takes 8 bytes a window; this one takes nothing, so that a step of a corpus of any size can
 be derived by itself. A Feistel network is a permutation whatever its round function is (Luby, Rackoff: "How to
-construct pseudorandom permutations from pseudorandom functions", SIAM J. Comput. 17, 1988); walking the cycle until the result
-lies in range makes one of any size of it (Black, Rogaway: "Ciphers with arbitrary finite domains", CT-RSA 2002).
+construct pseudorandom permutations from pseudorandom functions", SIAM J. Comput. 17, 1988); walking the cycle until
+the result lies in range makes one of any size of it (Black, Rogaway: "Ciphers with arbitrary finite domains", 2002).
 """
 
 from __future__ import annotations
