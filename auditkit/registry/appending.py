@@ -6,6 +6,7 @@ change, no two checkpoints can be of different histories, whoever wrote them and
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ class Log:
     def __init__(self, database: Database, writer: LogWriter, folder: Path, *, entries: int) -> None:
         self._database, self._writer, self.folder, self._entries = database, writer, folder, entries
         self.size = 0  # of the last checkpoint seen here
+        self._lock = threading.Lock()
 
     def catch_up(self) -> bool:
         """Append at most some entries that the database has and the log has not; whether more are left.
@@ -32,13 +34,14 @@ class Log:
         Unavailable: another process writes the log, or the database is away; Unsupported: the disk refuses. The errors
         of LogWriter.append otherwise. An interruption at any moment is made up for by the next call.
         """
-        checkpoint = self._writer.checkpoint()
-        size = checkpoint.size if checkpoint else 0
-        bodies = self._database.bodies(size, most=self._entries)
-        if bodies:
-            size = self._writer.append(bodies, at=size).size
-        self.size = size
-        return len(bodies) == self._entries
+        with self._lock:
+            checkpoint = self._writer.checkpoint()
+            size = checkpoint.size if checkpoint else 0
+            bodies = self._database.bodies(size, most=self._entries)
+            if bodies:
+                size = self._writer.append(bodies, at=size).size
+            self.size = size
+            return len(bodies) == self._entries
 
     def reconcile(self, restore: Restore) -> None:
         """Make sure that the database and the log tell one history; to be called before anything is answered.

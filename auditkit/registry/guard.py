@@ -34,7 +34,7 @@ class Guard:
     """An ASGI layer around the application."""
 
     def __init__(self, app: ASGIApp, limits: RegistryLimits, now: Callable[[], float]) -> None:
-        self._app, self._seconds = app, limits.answer_seconds
+        self._app, self._seconds, self._head_bytes = app, limits.answer_seconds, limits.head_bytes
         self._requests = Buckets(limits.requests_per_second, limits.requests_burst, limits.addresses, now)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,12 +56,24 @@ class Guard:
 
         try:
             async with asyncio.timeout(self._seconds):
-                wait = self._requests.take(address_of(scope))
-                app = error_answer(TooMany("too many requests from this address", wait)) if wait else self._app
+                refused = self._refused(scope)
+                app = error_answer(refused) if refused else self._app
                 await app(scope, receive, with_headers)
         except TimeoutError:
             if not begun:
                 await error_answer(Unavailable("the answer took too long"))(scope, receive, with_headers)
+
+    def _refused(self, scope: Scope) -> AuditkitError | None:
+        """Why a request is not even looked at."""
+        wait = self._requests.take(address_of(scope))
+        if wait:
+            return TooMany("too many requests from this address", wait)
+        # The HTTP parser bounds a head that is incomplete, and not one that comes in one piece.
+        head = len(scope["path"]) + len(scope["query_string"])
+        head += sum(len(name) + len(value) for name, value in scope["headers"])
+        if head > self._head_bytes:
+            return NotAllowed(f"a request head of more than {self._head_bytes} bytes", 431)
+        return None
 
 
 def address_of(scope: Scope) -> str:

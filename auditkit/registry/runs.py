@@ -31,7 +31,7 @@ class KnownRun:
 
     def __init__(self, manifest: RunManifest, records: Iterable[StepRecord]) -> None:
         self.name, self.run_id, self.manifest = manifest.name, manifest.run_id(), manifest.encode()
-        self.publisher: PublicKey | None = None
+        self.publisher = PublicKey(manifest.publisher.public) if manifest.publisher else None
         self.number = -1  # in the database, once `Runs.add` has given it one
         self._file = tempfile.TemporaryFile()
         self._lock = threading.Lock()  # a file has one position

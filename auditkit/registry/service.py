@@ -74,20 +74,18 @@ class Registry:
         self.envelopes = Buckets(limits.envelopes_per_second, limits.envelopes_burst, limits.addresses, clock.now)
         self.failed: Callable[[], None] = lambda: None  # called when the log's task ended by a bug, which is `error`
         self.error: BaseException | None = None
-        self._news = asyncio.Event()
-        self._stopping = False
+        self._news, self._stop = asyncio.Event(), asyncio.Event()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Keep the log up to date during the block; then finish what was taken, catch up once more, and close."""
         task = asyncio.create_task(self._keep_log())
         task.add_done_callback(self._ended)
-        self._news.set()
         try:
             yield
         finally:
             await self.intake.close()
-            self._stopping = True
+            self._stop.set()
             self._news.set()
             await asyncio.wait([task])
             self.runs.close()
@@ -105,10 +103,7 @@ class Registry:
     async def _keep_log(self) -> None:
         told = ""
         while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), POLL_SECONDS)
-            self._news.clear()
-            pause, stopping = self.setting.limits.log_seconds, self._stopping
+            stopping, pause = self._stop.is_set(), self.setting.limits.log_seconds
             try:
                 while await asyncio.to_thread(self.log.catch_up):
                     pass
@@ -121,7 +116,9 @@ class Registry:
                     self.setting.tell(f"the log waits: {told}")
             if stopping:
                 return
-            await asyncio.sleep(0 if self._stopping else pause)
+            await _wait(self._stop, pause)
+            await _wait(self._news, POLL_SECONDS)
+            self._news.clear()
 
     def _check(self, data: bytes, keys: Mapping[str, PublicKey]) -> New:
         return check(data, keys, self.runs, now=self.setting.clock.wall())
@@ -140,3 +137,9 @@ class Registry:
             part = new[first : first + self.setting.limits.commit_envelopes]
             self.database.append(part, most=NO_LIMIT)
         self.setting.tell(f"{len(new)} attestations were stored again from the log")
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Until the event is set, and no longer than some seconds."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)

@@ -1,11 +1,11 @@
-"""One GET with what every request here needs: no content coding, few redirects, guarded credentials, a bounded head."""
+"""One request with what all need: no content coding, few redirects, guarded credentials, a bounded head."""
 
 from __future__ import annotations
 
 import logging
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -75,7 +75,18 @@ class Http:
                 response.close()
         raise Unavailable(f"{redact(url)}: more than {self._limits.redirects} redirects")
 
-    def _send(self, address: httpx.URL, headers: dict[str, str]) -> httpx.Response:
+    @contextmanager
+    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+        """The answer to POST `body` to `url`, its body not read yet; any status, no redirect followed: what is sent is
+        meant for this place. Errors as of `get`.
+        """
+        response = self._send(_address(url), dict(headers), body)
+        try:
+            yield response
+        finally:
+            response.close()
+
+    def _send(self, address: httpx.URL, headers: dict[str, str], body: bytes | None = None) -> httpx.Response:
         shown = redact(str(address))
         proxy = proxies.choose(str(address))
         where = f"{shown} (through the proxy of {proxy.setting})" if proxy else shown
@@ -83,7 +94,8 @@ class Http:
         watch = HeadWatch(line.streams, self._limits.answer_seconds)
         try:
             extensions = {"trace": line.streams.trace}
-            request = line.client.build_request("GET", address, headers=headers, extensions=extensions)
+            method = "GET" if body is None else "POST"
+            request = line.client.build_request(method, address, headers=headers, content=body, extensions=extensions)
             with watch:
                 return line.client.send(request, stream=True, follow_redirects=False, auth=None)
         except (httpx.TransportError, httpx.InvalidURL) as error:

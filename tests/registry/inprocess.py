@@ -110,6 +110,13 @@ class Service:
         self.loop.close()
 
 
+class _Kept(Runs):
+    """Runs that a test goes on with."""
+
+    def close(self) -> None:
+        """Nothing: who made them closes them."""
+
+
 def policy(options: Options) -> Policy:
     """The policy of a test."""
     listed = tuple(Auditor(f"auditor {n}", key(n).public.raw) for n in options.auditors)
@@ -136,7 +143,7 @@ def open_registry(
         clock=clock,
         tell=told.append,
     )
-    return Registry(setting, database or open_database(Folder(folder), options.database), Runs([run]))
+    return Registry(setting, database or open_database(Folder(folder), options.database), _Kept([run]))
 
 
 @contextmanager

@@ -1,0 +1,74 @@
+"""Hand something to a server that may be given it any number of times: tried again while the trouble may pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import httpx
+
+from auditkit.errors import BadArtifact, Unavailable
+from auditkit.store.http import REDIRECTS, Again, Http, words
+from auditkit.store.limits import StoreLimits
+from auditkit.store.progress import Clock, Progress
+from auditkit.store.source import redact
+from auditkit.store.transfer import PASSING
+from auditkit.store.waiting import Rate, Tries, retry_after
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Status and body of an answer; not one that may pass by waiting, nor a redirect."""
+
+    status: int
+    body: bytes
+
+
+class Poster:
+    """Posts through `http`; one at a time in a thread, any number of threads."""
+
+    def __init__(self, http: Http, limits: StoreLimits, progress: Progress, clock: Clock) -> None:
+        self._http, self._limits, self._progress, self._clock = http, limits, progress, clock
+
+    def post(self, url: str, body: bytes, headers: Mapping[str, str], *, limit: int) -> Answer:
+        """The answer, of at most `limit` bytes. Unavailable when the tries are used up; BadArtifact if it is larger."""
+        tries = Tries(self._limits)
+        while True:
+            try:
+                return self._attempt(url, body, headers, limit)
+            except Again as again:
+                seconds = tries.failed(gained=0, answered=again.answered, asked=again.asked)
+                if seconds is None:
+                    raise Unavailable(again.message, hint="what was sent may be sent again at any time") from None
+                self._progress.note(f"{again.message}; trying again in {seconds:.3g} s")
+                self._clock.sleep(seconds)
+
+    def _attempt(self, url: str, body: bytes, headers: Mapping[str, str], limit: int) -> Answer:
+        shown = redact(url)
+        with self._http.post(url, body, headers) as response:
+            status = response.status_code
+            if status in REDIRECTS:
+                raise Unavailable(f"{shown}: redirects, which is not followed", hint="name the place itself")
+            if status in PASSING:
+                asked = retry_after(response.headers.get("Retry-After"), now=self._clock.wall())
+                raise Again(f"{shown}: the server answered {status}{_phrase(status)}", answered=True, asked=asked)
+            return Answer(status, self._read(response, shown, limit))
+
+    def _read(self, response: httpx.Response, shown: str, limit: int) -> bytes:
+        data, rate = bytearray(), Rate(self._limits, self._clock)
+        try:
+            for chunk in response.iter_raw():
+                data += chunk
+                if len(data) > limit:
+                    raise BadArtifact(f"{shown}: an answer of more than {limit:,} bytes")
+                if rate.stalled(len(chunk)):
+                    raise Again(f"{shown}: the answer is too slow", answered=True)
+        except httpx.TransportError as error:
+            raise Again(f"{shown}: {words(error)} within the answer", answered=True) from None
+        return bytes(data)
+
+
+def _phrase(status: int) -> str:
+    # Not the server's own words: they could hold anything.
+    return f" {HTTPStatus(status).phrase.lower()}" if status in HTTPStatus.__members__.values() else ""
