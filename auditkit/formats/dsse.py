@@ -12,6 +12,7 @@ from typing import Self
 
 from auditkit.errors import BadArtifact
 from auditkit.formats import canonical
+from auditkit.formats.canonical import shown
 from auditkit.formats.digest import Digest
 from auditkit.formats.fields import Fields
 from auditkit.formats.limits import LIMITS
@@ -48,7 +49,7 @@ class Envelope:
         """The envelope of canonical JSON; BadArtifact naming the field."""
         fields = Fields(canonical.loads(data, what="envelope", limit=LIMITS.envelope_bytes), "envelope")
         envelope = cls(
-            payload_type=fields.text("payloadType"),
+            payload_type=_media_type(fields, "payloadType"),
             payload=_base64(fields, "payload"),
             signatures=tuple(map(_signature, fields.rows("signatures", 1, LIMITS.envelope_signatures))),
         )
@@ -71,6 +72,14 @@ def _signature(fields: Fields) -> Signature:
         raise BadArtifact(f"{fields.name('sig')}: {len(signature.sig)} bytes, {SIGNATURE_BYTES} are expected")
     fields.done()
     return signature
+
+
+def _media_type(fields: Fields, key: str) -> str:
+    """Printable ASCII, which media types and URIs are: of other texts some libraries sign a wrong length."""
+    text = fields.text(key)
+    if not text.isascii():
+        raise BadArtifact(f"{fields.name(key)}: {shown(text)} is not ASCII")
+    return text
 
 
 def _base64(fields: Fields, key: str) -> bytes:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from auditkit.errors import BadArtifact, Untrusted
+from auditkit.errors import Untrusted
 from auditkit.formats import dsse
 from auditkit.formats.canonical import shown
 from auditkit.formats.dsse import Envelope
-from auditkit.formats.limits import LIMITS
 from auditkit.formats.statement import Statement
 from auditkit.trust.keys import PrivateKey, PublicKey
 
@@ -26,14 +25,13 @@ def sign(statement: Statement, key: PrivateKey) -> Envelope:
 
 
 def sign_payload(payload: bytes, payload_type: str, key: PrivateKey) -> Envelope:
-    """The envelope of any payload with one signature; BadArtifact if it would be larger than the limit."""
+    """The envelope of any payload with one signature; BadArtifact for one that no reader would accept."""
     from securesystemslib.dsse import Envelope as Dsse
 
     signer: Any = _Signer(key)
     made = Dsse(payload, payload_type, {}).sign(signer)
     envelope = Envelope(payload_type, payload, (dsse.Signature(made.keyid, bytes.fromhex(made.signature)),))
-    if len(envelope.encode()) > LIMITS.envelope_bytes:
-        raise BadArtifact(f"envelope: more than {LIMITS.envelope_bytes} bytes")
+    Envelope.parse(envelope.encode())
     return envelope
 
 

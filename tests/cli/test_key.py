@@ -16,8 +16,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from auditkit.formats import pem
 from auditkit.trust.keys import PrivateKey, load_private, load_public
 from tests.cli.conftest import Cli, environment
+from tests.trust.test_point import CASES
 
 SEED = bytes(range(32))
 KEY = PrivateKey(SEED)
@@ -166,3 +168,17 @@ def test_keys_in_other_wrappings_are_unsupported(main: Cli, tmp_path: Path, kind
         assert (done.code, done.stdout) == (6, "")
         assert "which is not supported" in done.stderr
         assert "hint: " in done.stderr
+
+
+@pytest.mark.parametrize("text", CASES["small_order"] + CASES["non_canonical"])
+def test_a_key_for_which_others_could_sign_is_neither_imported_nor_trusted(
+    main: Cli, tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "weak.pem"
+    path.write_bytes(pem.encode(pem.PUBLIC, pem.spki(bytes.fromhex(text))))
+    for command in (["key", "show", path], ["key", "import", path, tmp_path / "new.pem"]):
+        done = main(*command)
+        assert (done.code, done.stdout) == (8, "")
+        assert done.stderr.startswith("error: public key: ")
+    assert main("attest", "check", tmp_path, "--key", path).code == 8
+    assert not (tmp_path / "new.pem").exists()

@@ -44,12 +44,8 @@ def test_the_signature_of_the_protocol_fits_our_bytes() -> None:
     key.verify(utils.encode_dss_signature(r, s), pae(*HELLO), ec.ECDSA(SHA256()))
 
 
-@given(st.text(max_size=20), st.binary(max_size=40))
+@given(st.text(st.characters(max_codepoint=127), max_size=20), st.binary(max_size=40))
 def test_another_library_signs_the_same_bytes(payload_type: str, payload: bytes) -> None:
-    try:
-        payload_type.encode("utf-8")
-    except UnicodeEncodeError:
-        return
     assert pae(payload_type, payload) == Dsse(payload, payload_type, {}).pae()
 
 
@@ -61,7 +57,7 @@ def test_no_two_payloads_are_signed_as_one(one: str, first: bytes, two: str, sec
 
 envelopes = st.builds(
     Envelope,
-    st.text("abc/+.\u00e9\u20ac", min_size=1, max_size=20),
+    st.text("abc/+.", min_size=1, max_size=20),
     st.binary(min_size=1, max_size=60),
     st.lists(
         st.builds(Signature, digests, st.binary(min_size=64, max_size=64)),

@@ -102,5 +102,9 @@ def test_what_no_reader_accepts_is_not_signed() -> None:
         sign(Statement((), "urn:x", {}), KEY)
     with pytest.raises(BadArtifact, match="float is not allowed"):
         sign(Statement((Subject("a", SHA256),), "urn:x", {"loss": 1.5}), KEY)
-    with pytest.raises(BadArtifact, match="envelope: more than 65536 bytes"):
+    with pytest.raises(BadArtifact, match="envelope: .* bytes, at most 65536 are allowed"):
         sign_payload(bytes(60_000), PAYLOAD_TYPE, KEY)
+    with pytest.raises(BadArtifact, match="envelope.payload: 0 characters"):
+        sign_payload(b"", PAYLOAD_TYPE, KEY)
+    with pytest.raises(BadArtifact, match="is not ASCII"):
+        sign_payload(b"{}", "application/caf\u00e9", KEY)

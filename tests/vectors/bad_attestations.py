@@ -31,6 +31,8 @@ ENVELOPE: list[Case] = [
     ("base64 with bits left over", "payload", "/x==",
      'envelope.payload: "/x==" is not the only base64 of its bytes (RFC 4648 section 3.5)'),
     ("no payload type", "payloadType", "", "envelope.payloadType: 0 characters, 1 to 200 are allowed"),
+    ("payload type beyond ASCII", "payloadType", "application/caf\u00e9",
+     'envelope.payloadType: "application/caf\\u00e9" is not ASCII'),
     ("no signature", "signatures", [], "envelope.signatures: 0 items, 1 to 16 are allowed"),
     ("seventeen signatures", "signatures", [{"keyid": KEYID, "sig": SIG}] * 17,
      "envelope.signatures: 17 items, 1 to 16 are allowed"),
