@@ -40,7 +40,8 @@ def rows(shapes: tuple[tuple[int, int, int], ...] = SHAPES) -> list[Row]:
     """Measure every kernel at every shape."""
     device = Device()
     found: list[Row] = []
-    with device.use():
+    stream = torch.cuda.ExternalStream(device.stream.ptr)  # one stream, so that one clock measures both
+    with device.use(), torch.cuda.stream(stream):
         for shape in shapes:
             found += shape_rows(device, *shape)
             device.pool.free_all_blocks()

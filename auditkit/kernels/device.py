@@ -44,18 +44,26 @@ def _cupy() -> Any:
     return cupy
 
 
-def _visible() -> tuple[int, str]:
-    """How many CUDA devices this process sees, and why none. Raises Unsupported without CuPy."""
-    runtime = _cupy().cuda.runtime
+def _visible(cupy: Any) -> int:
+    """How many CUDA devices this process sees. Raises Unsupported for none, MachineFault where CUDA is broken."""
     try:
-        return int(runtime.getDeviceCount()), ""
-    except (runtime.CUDARuntimeError, RuntimeError, OSError, ImportError) as error:
-        return 0, f" ({faults.first_line(error)})"
+        count = int(cupy.cuda.runtime.getDeviceCount())
+    except faults.kinds(cupy) as error:
+        raise faults.verdict_of(error, "CUDA") from error
+    except (RuntimeError, OSError, ImportError) as error:  # a library that CuPy looks for only now
+        raise Unsupported(f"CUDA cannot be used ({faults.first_line(error)})", hint=_INSTALL) from error
+    if not count:
+        raise Unsupported("no CUDA device is visible", hint="check nvidia-smi and the driver, or use --device cpu")
+    return count
 
 
 def device_count() -> int:
-    """How many CUDA devices this process sees; 0 without a driver. Raises Unsupported without CuPy."""
-    return _visible()[0]
+    """How many CUDA devices this process can use; 0 without a driver. Raises Unsupported without CuPy."""
+    cupy = _cupy()
+    try:
+        return _visible(cupy)
+    except (Unsupported, MachineFault):
+        return 0
 
 
 def _guarded(method: Callable[Concatenate[Device, P], R]) -> Callable[Concatenate[Device, P], R]:
@@ -93,11 +101,7 @@ class Device:
         self.cupy = _cupy()
         self.errors = faults.kinds(self.cupy)
         self._lost: MachineFault | None = None
-        count, reason = _visible()
-        if count == 0:
-            raise Unsupported(
-                f"no CUDA device is visible{reason}", hint="check nvidia-smi and the driver, or use --device cpu"
-            )
+        count = _visible(self.cupy)
         if not 0 <= index < count:
             raise UsageError(f"there is no CUDA device {index}: {count} visible, numbered from 0")
         self.index = index

@@ -22,6 +22,7 @@ _TIMEOUT = 702  # cudaErrorLaunchTimeout, CUDA_ERROR_LAUNCH_TIMEOUT
 # What a driver, a card or its compute mode cannot do, with the remedy. The runtime and the driver number them alike
 # (cudaError_t and CUresult, CUDA 12 and 13).
 _CANNOT = {
+    3: "CUDA does not start here: check nvidia-smi and the driver, or start a process of its own instead of a fork",
     34: "the CUDA library found is a stub: install the driver, or mend LD_LIBRARY_PATH",
     35: "update the driver, or install auditkit-verifier[cuda12]",
     36: "update the driver, or install auditkit-verifier[cuda12]",

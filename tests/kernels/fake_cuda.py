@@ -15,6 +15,8 @@ NAMES = {
     1: "cudaErrorInvalidValue: invalid argument",
     2: "cudaErrorMemoryAllocation: out of memory",
     3: "cudaErrorInitializationError: initialization error",
+    35: "cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version",
+    100: "cudaErrorNoDevice: no CUDA-capable device is detected",
     46: "cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable",
     209: "cudaErrorNoKernelImageForDevice: no kernel image is available for execution on the device",
     214: "cudaErrorECCUncorrectable: uncorrectable ECC error encountered",
@@ -78,7 +80,6 @@ class Cuda:
         self.kept = 0  # the error that every call gives from now on
         self.after_loss: list[str] = []  # calls made on a lost device
         self.local = threading.local()
-        self.lock = threading.Lock()  # the emulator plays one launch at a time
         self.emulators = [EmulatedDevice(seed=index, poison=0 if dry else 0xA5) for index in range(count)]
 
     @property

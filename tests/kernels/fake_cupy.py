@@ -245,12 +245,7 @@ class FakeFunction:
         emulator, op, name = cuda.emulators[cuda.current], self.module.op, self.name
         if cuda.dry and op != "blake3":
             return
-
-        def run() -> None:
-            with cuda.lock:
-                emulator.launch(op, name, tuple(grid), block[0], args, shared=shared_mem)
-
-        stream.do(run)
+        stream.do(lambda: emulator.launch(op, name, tuple(grid), block[0], args, shared=shared_mem))
 
 
 class FakeNvrtc:

@@ -6,7 +6,6 @@ The same on cards: test_on_cards.py.
 from __future__ import annotations
 
 import dataclasses
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -95,24 +94,6 @@ def test_every_device_has_a_stream_of_its_own(cuda: Cuda) -> None:
     array = other.upload(np.arange(3, dtype=np.uint8))
     other.clear(array)
     assert other.download(array).tolist() == [0, 0, 0]
-
-
-def test_two_devices_of_one_card_in_two_threads(cuda: Cuda) -> None:
-    found: dict[int, str] = {}
-
-    def work(number: int) -> None:
-        backend = choose("cuda:1")
-        after, _ = backend.step(backend.place(initial_state(RECIPE)), tokens_of(RECIPE, number), RECIPE)
-        found[number] = document(after, RECIPE, backend.ops).root()
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=300)
-    for number in range(2):
-        want, _ = step(initial_state(RECIPE), tokens_of(RECIPE, number), RECIPE, reference)
-        assert found[number] == document(want, RECIPE).root()
 
 
 def test_free_memory_heeds_what_is_used_and_the_limit(cuda: Cuda) -> None:

@@ -143,6 +143,9 @@ def test_each_kind_of_call(published: Path, cuda: Cuda, name: str) -> None:
     ("name", "status", "verdict"),
     [
         ("device count", 3, Verdict.UNSUPPORTED),
+        ("device count", 35, Verdict.UNSUPPORTED),
+        ("device count", 100, Verdict.UNSUPPORTED),
+        ("device count", 700, Verdict.MACHINE_FAULT),
         ("context", 46, Verdict.UNSUPPORTED),
         ("context", 2, Verdict.UNSUPPORTED),
         ("context", 999, Verdict.MACHINE_FAULT),
@@ -165,10 +168,13 @@ def test_a_device_that_does_not_open(cuda: Cuda, name: str, status: int, verdict
     assert backend.device == "cpu" and NAMES[status].split(": ")[1] in backend.chosen
 
 
-def test_no_device_is_visible_and_why(cuda: Cuda) -> None:
-    cuda.fails = lambda called, _number: 3 if called == "device count" else 0
+def test_no_device_is_visible(cuda: Cuda) -> None:
+    for status in (3, 700):
+        cuda.fails = lambda called, _number, status=status: status if called == "device count" else 0
+        assert device_count() == 0
+    cuda.kept, cuda.count, cuda.fails = 0, 0, lambda _name, _number: 0
     assert device_count() == 0
-    with pytest.raises(Unsupported, match=r"no CUDA device is visible \(cudaErrorInitializationError"):
+    with pytest.raises(Unsupported, match="no CUDA device is visible"):
         Device()
 
 

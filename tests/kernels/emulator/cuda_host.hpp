@@ -48,6 +48,8 @@ static inline uint3 make_uint3(unsigned x, unsigned y, unsigned z) { return {x, 
 static inline int3 make_int3(int x, int y, int z) { return {x, y, z}; }
 static inline float3 make_float3(float x, float y, float z) { return {x, y, z}; }
 
+[[noreturn]] static inline void __trap() { emu_fail("trap"); }
+
 #include "cuda_math.hpp"
 #include "cuda_warp.hpp"
 

@@ -5,6 +5,7 @@ __constant__ u32 TABLE[4] = {10, 20, 30, 40};
 
 GLOBAL void touch(u32* out, const u32* in, i64 at) { out[0] = in[at]; }
 GLOBAL void store(u32* out, i64 at) { out[at] = 1; }
+GLOBAL void trap() { __trap(); }
 GLOBAL void through_table(const u64* table, u32* out) { out[0] = *(const u32*)table[0]; }
 GLOBAL void lonely_barrier() {
     if (threadIdx.x != 3) __syncthreads();
