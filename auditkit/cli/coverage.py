@@ -10,11 +10,12 @@ import typer
 
 from auditkit.cli import options
 from auditkit.cli.outcome import Outcome, to_json
-from auditkit.errors import BadArtifact, UsageError
+from auditkit.errors import AuditkitError, BadArtifact, UsageError
 
 if TYPE_CHECKING:
     from auditkit.audit.coverage_report import CoverageReport
     from auditkit.audit.sources import Sources
+    from auditkit.formats import policy as rules
     from auditkit.formats.note import NoteKey
     from auditkit.replay.run import Run
     from auditkit.trust.policy import Trust
@@ -91,7 +92,7 @@ def _vkey(text: str | None) -> NoteKey | None:
 def _trust(policy: Path | None, keys: list[Path], sources: Sources, run: Run) -> tuple[Trust, dict[str, str], str]:
     """Whose word counts, the auditors' names, and the rule in words."""
     from auditkit.trust.keys import PublicKey, load_public
-    from auditkit.trust.policy import Trust, load_policy
+    from auditkit.trust.policy import Trust
 
     given = {load_public(path): path.stem for path in keys}
     known = sources.keys | given
@@ -100,8 +101,23 @@ def _trust(policy: Path | None, keys: list[Path], sources: Sources, run: Run) ->
     if policy is None:
         trust = Trust.of(known, publisher)
         return trust, names, "none given: each valid key counts, one key is enough, automation does not count"
-    trust = Trust(load_policy(policy), publisher, others=known)
-    return trust, names | trust.names, f"{_rule(trust)} ({policy})"
+    found, digest = _policy(policy)
+    trust = Trust(found, publisher, others=known)
+    return trust, names | trust.names, f"{_rule(trust)} ({policy}, BLAKE3 {digest})"
+
+
+def _policy(path: Path) -> tuple[rules.Policy, str]:
+    """The policy of a file, and the digest of the very bytes that it was read from."""
+    from auditkit.formats import policy as rules
+    from auditkit.formats.digest import content_digest
+    from auditkit.formats.limits import LIMITS
+    from auditkit.trust import key_files
+
+    data = key_files.read(path, LIMITS.policy_bytes)
+    try:
+        return rules.Policy.parse(data), content_digest(data)
+    except AuditkitError as error:
+        raise type(error)(f"{path}: {error.message}", hint=error.hint) from error
 
 
 def _rule(trust: Trust) -> str:
