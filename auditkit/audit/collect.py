@@ -78,7 +78,7 @@ class Collector:
         fresh: list[Checked] = []  # verified, not yet remembered
         refused: list[Refused] = []
         verified = repeats = summaries = 0
-        self.progress.start("attestations", count, "attestations")
+        self.progress.start("verify", count, "attestations")
         try:
             for batch, found in self._examined(batches, count):
                 parts += [found.remembered, found.verified]

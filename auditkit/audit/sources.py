@@ -120,5 +120,5 @@ class Sources:
             try:
                 keys[load_public(path)] = path.stem
             except AuditkitError as error:
-                self.refused.append(Refused(str(path), error.message))
+                self.refused.append(Refused(str(path), error.message.removeprefix(f"{path}: ")))
         return keys

@@ -103,7 +103,7 @@ def _trust(policy: Path | None, keys: list[Path], sources: Sources, run: Run) ->
         return trust, names, "none given: each valid key counts, one key is enough, automation does not count"
     found, digest = _policy(policy)
     trust = Trust(found, publisher, others=known)
-    return trust, names | trust.names, f"{_rule(trust)} ({policy}, BLAKE3 {digest})"
+    return trust, names | trust.names, f"{_rule(trust)} ({policy.name}, BLAKE3 {digest})"
 
 
 def _policy(path: Path) -> tuple[rules.Policy, str]:

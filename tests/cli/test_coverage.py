@@ -1,0 +1,110 @@
+"""`auditkit coverage` on a run whose auditors disagree, correct themselves and cannot get what is not served."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from auditkit.formats.record import StepRecord
+from auditkit.formats.step_audit import sha256_of
+from auditkit.replay.run import open_run
+from auditkit.trust.envelope import sign
+from auditkit.verdict import Verdict
+from tests.audit.envelopes import KEYS, audit, put
+from tests.cli.conftest import Cli
+
+MATCH, MISMATCH, UNAVAILABLE = Verdict.MATCH, Verdict.MISMATCH, Verdict.UNAVAILABLE
+LATER = {"started": "2026-02-02T03:04:05Z", "finished": "2026-02-02T03:04:05Z"}
+
+
+@pytest.fixture(scope="session")
+def records(honest: Path) -> list[StepRecord]:
+    """The records of the honest run."""
+    with open_run(str(honest)) as run:
+        return run.records
+
+
+@pytest.fixture
+def folder(records: list[StepRecord], tmp_path: Path) -> Path:
+    """What three auditors signed: step 0 matches, 1 is disputed, 2 corrected, 3 not served, 4 by automation only."""
+
+    def write(step: int, key: int, verdict: Verdict = MATCH, **changes: object) -> None:
+        data = sign(audit(records[step], verdict, run="tiny", **changes).statement(sha256_of(records[step])), KEYS[key])
+        put(tmp_path, f"in/{step}-{key}-{verdict.name}.json", data.encode())
+
+    for key in range(3):
+        put(tmp_path, f"in/auditor {key}.pem", KEYS[key].public.pem())
+        write(0, key)
+    write(1, 0)
+    write(1, 1, MISMATCH)
+    write(2, 0, MISMATCH)
+    write(2, 0, MATCH, **LATER)
+    write(3, 2, UNAVAILABLE)
+    write(4, 2, automation="ci")
+    put(tmp_path, "in/broken.json", b"{}")
+    return tmp_path / "in"
+
+
+def test_everything_that_auditors_said_is_told(main: Cli, honest: Path, folder: Path) -> None:
+    done = main("coverage", folder, "--run", honest)
+    assert done.code == Verdict.INCOMPLETE.code
+    said = done.stdout
+    assert "disputed steps: 1\n  step 1\n" in said
+    assert f"computed by auditor 1 {KEYS[1].public.keyid8}:" in said
+    assert f"    MATCH by auditor 0 {KEYS[0].public.keyid8}" in said
+    assert "contradict themselves (their latest word counts): 1\n  step 2  auditor 0" in said
+    assert "not verifiable, for an auditor says that the publisher's data could not be had: 1 step\n  step 3\n" in said
+    assert "gaps: 5 steps\n  steps 3 to 7\n" in said
+    assert "does not count: automation (ci)" in said
+    assert "refused: 1 (they change no status)\n" in said
+    assert 'broken.json: envelope: key "payloadType" is missing' in said
+
+
+def test_json_has_the_same(main: Cli, honest: Path, folder: Path) -> None:
+    said = json.loads(main("coverage", folder, "--run", honest, "--json").stdout)
+    assert said["totals"] == {"mismatch": 0, "disputed": 1, "open": 5, "partial": 0, "covered": 2}
+    assert [d["step"] for d in said["disputes"]] == [1]
+    assert said["contradictions"] == [{"step": 2, "keyid": KEYS[0].public.keyid}]
+    assert said["not_verifiable"] == {"UNAVAILABLE": [[3, 4]], "BAD_ARTIFACT": []}
+    assert said["open"] == [[3, 8]]
+    assert said["escape"]["steps"] == 7
+    assert said["refused"]["count"] == len(said["refused"]["all"]) == 1
+    assert said["attestations"]["counted_in"] == 9
+
+
+def test_what_the_policy_excludes_changes_the_verdict(main: Cli, honest: Path, folder: Path, tmp_path: Path) -> None:
+    auditor = '[[auditor]]\nname = "{0}"\nkey = """{1}"""\n'
+    listed = "".join(auditor.format(f"a{n}", KEYS[n].public.pem().decode()) for n in (1, 2))
+    policy = put(tmp_path, "p.toml", f'format = "auditkit/policy/v1"\nthreshold = 1\n{listed}'.encode())
+    done = main("coverage", folder, "--run", honest, "--policy", policy)
+    assert done.code == MISMATCH.code
+    assert "mismatches: 1\n  step 1\n" in done.stdout
+    assert "does not count: not an auditor of the policy" in done.stdout
+
+
+def test_the_page_is_written_whole_and_again(main: Cli, honest: Path, folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    for _ in range(2):
+        done = main("coverage", folder, "--run", honest, "--html", page)
+        assert f"map of the run: {page}" in done.stdout
+        text = page.read_text(encoding="utf-8")
+        assert text.startswith("<!doctype html>") and text.endswith("</html>\n")
+        assert "auditor 1" in text
+        assert str(tmp_path) not in text
+    assert not list(tmp_path.glob(".tmp*"))
+
+
+def test_a_run_that_every_auditor_matched_is_a_match(
+    main: Cli, honest: Path, records: list[StepRecord], tmp_path: Path
+) -> None:
+    key = KEYS[0]
+    lines = [sign(audit(r, run="tiny").statement(sha256_of(r)), key).encode() for r in records]
+    put(tmp_path, "all.jsonl", b"\n".join(lines))
+    public = put(tmp_path, "key.pem", key.public.pem())
+    done = main("coverage", tmp_path / "all.jsonl", "--key", public, "--run", honest)
+    assert done.code == 0
+    assert "covered                8         100 %" in done.stdout
+    assert "MATCH: every step is covered" in done.stdout
+    assert "impossible" in done.stdout
