@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from auditkit.audit.attest import Attester as Attester
     from auditkit.audit.keep import keep as keep
     from auditkit.audit.recheck import recheck as recheck
+    from auditkit.audit.verify import verify as verify
     from auditkit.errors import AuditkitError as AuditkitError
     from auditkit.errors import BadArtifact as BadArtifact
     from auditkit.errors import Incomplete as Incomplete
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from auditkit.errors import UsageError as UsageError
     from auditkit.replay.report import Report as Report
     from auditkit.replay.run import open_run as open_run
-    from auditkit.replay.verify import verify as verify
     from auditkit.trust.attested import read_attestation as read_attestation
     from auditkit.trust.keys import load_private as load_private
     from auditkit.trust.keys import load_public as load_public
@@ -81,7 +81,7 @@ _ELSEWHERE = {
     "open_run": "replay.run",
     "read_attestation": "trust.attested",
     "recheck": "audit.recheck",
-    "verify": "replay.verify",
+    "verify": "audit.verify",
 }  # the rest: errors
 
 

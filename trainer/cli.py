@@ -88,7 +88,13 @@ def _publish(arguments: argparse.Namespace) -> Ended:
     from trainer.publish import PublishOptions, publish
 
     options = PublishOptions(
-        arguments.name, tuple(arguments.mirror), arguments.partial, arguments.compact, arguments.states
+        arguments.name,
+        tuple(arguments.mirror),
+        arguments.partial,
+        arguments.compact,
+        arguments.states,
+        arguments.log_key,
+        arguments.origin,
     )
     return Verdict.MATCH.code, publish(arguments.work, arguments.out, options)
 
@@ -140,6 +146,12 @@ def _add_publish(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compact", action="store_true", help="without token stream and whatever can be derived")
     parser.add_argument(
         "--states", type=_steps, metavar="A,B,..", help="states to publish besides first and last (default: all kept)"
+    )
+    parser.add_argument(
+        "--log-key", type=Path, metavar="KEYFILE", help="sign a log of the records with this private key (PEM, Ed25519)"
+    )
+    parser.add_argument(
+        "--origin", metavar="NAME", help="name of that log, never used for another run (default: auditkit-run/RUN_ID)"
     )
     parser.set_defaults(call=_publish)
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from auditkit.errors import BadArtifact, Incomplete, UsageError
 from auditkit.formats.digest import Digest, Hasher, content_digest
 from auditkit.formats.mirrors import check_mirrors
+from auditkit.formats.note import NoteKey
 from auditkit.formats.paths import check_segment
 from auditkit.formats.recipe import Recipe
-from auditkit.formats.record import RecordRow, expand, log_root
+from auditkit.formats.record import RecordRow, StepRecord, expand, log_root
 from auditkit.formats.run import (
     RECORDS,
     STATE_DOCUMENT,
@@ -27,7 +28,7 @@ from auditkit.formats.run import (
     run_id,
     state_path,
 )
-from trainer import compact, lock, prepared, witness
+from trainer import compact, lock, prepared, signed_log, witness
 from trainer.batches import open_batches
 from trainer.disk import TEMPORARY, explain, sync_file, sync_folder
 from trainer.log import Lengths, read_rows
@@ -44,7 +45,8 @@ class PublishOptions:
     """Name and mirrors of the published run; `partial` allows an unfinished one, up to its last complete state.
 
     `compact` publishes ids in place of the token stream, and records without what can be derived. `states` are the
-    steps whose states are published besides the first and the last; None for all that were to be kept.
+    steps whose states are published besides the first and the last; None for all that were to be kept. `log_key` is the
+    file of the private key that signs a log of the records, called `origin` (None: by the run id).
     """
 
     name: str
@@ -52,14 +54,18 @@ class PublishOptions:
     partial: bool
     compact: bool = False
     states: tuple[int, ...] | None = None
+    log_key: Path | None = None
+    origin: str | None = None
 
 
 def publish(folder: Path, out: Path, options: PublishOptions) -> str:
     """Write the run of work folder `folder` to `out` and return a summary for people.
 
-    Raises `UsageError` if `out` exists, `Incomplete` if the run or a state is, `BadArtifact` if a check fails.
+    Raises `UsageError` if `out` exists, `Incomplete` if the run or a state is, `BadArtifact` if a check fails, and what
+    loading the key of the log raises.
     """
     _check_options(options)
+    key = signed_log.load_key(options.log_key, options.origin)
     if out.exists() or out.is_symlink():
         raise UsageError(f"{out}: exists already", hint="a published run is never changed; choose another folder")
     with lock.hold(folder):
@@ -85,10 +91,13 @@ def publish(folder: Path, out: Path, options: PublishOptions) -> str:
                 artifacts = _copy_steps(work, temporary, recipe, last)
                 spec = data.data
             artifacts += _copy(work, temporary, steps)
-            manifest = _manifest(options, recipe, spec, rows, roots, artifacts)
+            records = _records(options, recipe, spec, rows, roots)
+            publisher = signed_log.write(temporary, records, key, options.origin) if key else None
+            manifest = _manifest(options, recipe, spec, records, roots, artifacts, publisher)
             _write(temporary, MANIFEST, manifest.encode())
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    return f"run    {manifest.run_id()}\nsteps  {last}\nstates {' '.join(map(str, steps))}\nbytes  {size}"
+    signed = f"\nsigned {manifest.publisher.text}" if manifest.publisher else ""
+    return f"run    {manifest.run_id()}\nsteps  {last}\nstates {' '.join(map(str, steps))}\nbytes  {size}{signed}"
 
 
 def _check_options(options: PublishOptions) -> None:
@@ -189,21 +198,27 @@ def _copy_file(source: Path, target: Path, path: str, length: int | None) -> Art
     return Artifact(path, hasher.size, hasher.hexdigest())
 
 
-def _manifest(
-    options: PublishOptions,
-    recipe: Recipe,
-    data: DataSpec,
-    rows: Sequence[RecordRow],
-    roots: dict[int, Digest],
-    artifacts: Sequence[Artifact],
-) -> RunManifest:
-    records = expand(
+def _records(
+    options: PublishOptions, recipe: Recipe, data: DataSpec, rows: Sequence[RecordRow], roots: dict[int, Digest]
+) -> list[StepRecord]:
+    return expand(
         rows,
         run_id=run_id(options.name, recipe, data),
         numerics=recipe.numerics.version,
         micro_batches=recipe.batch.micro_batches,
         state0=roots[0],
     )
+
+
+def _manifest(
+    options: PublishOptions,
+    recipe: Recipe,
+    data: DataSpec,
+    records: Sequence[StepRecord],
+    roots: dict[int, Digest],
+    artifacts: Sequence[Artifact],
+    publisher: NoteKey | None,
+) -> RunManifest:
     return RunManifest(
         name=options.name,
         recipe=recipe,
@@ -212,6 +227,7 @@ def _manifest(
         artifacts=tuple(sorted(artifacts, key=lambda artifact: artifact.path)),
         states=tuple(PublishedState(step, state_path(step), root) for step, root in sorted(roots.items())),
         mirrors=options.mirrors,
+        publisher=publisher,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from auditkit.replay import machine
 from auditkit.replay.backend import Backend
 from auditkit.replay.cost import Speed, calibrate, memory_bytes
+from auditkit.replay.log_check import LogCheck
 from auditkit.replay.needs import needs
 from auditkit.replay.plan import Interval, intervals
 from auditkit.replay.run import Run
@@ -66,10 +67,13 @@ class Estimate:
         }
 
 
-def estimate(run: Run, selection: Selection, backend: Backend) -> Estimate:
-    """Plan a verification and say what it costs; reads the manifest, the indexes and nothing else."""
+def estimate(run: Run, selection: Selection, backend: Backend, log: LogCheck | None = None) -> Estimate:
+    """Plan a verification and say what it costs; reads the manifest, the indexes and nothing else.
+
+    `log` tells whether records come from a signed log, which is small and not counted, or from records.bin.
+    """
     plan = intervals(selection.resolve(run.size, run.published), run.published)
-    needed = needs(run, plan)
+    needed = needs(run, plan, records=log is None or log.needed(run, plan) is None)
     speed = calibrate(run.recipe, backend)
     steps = sum(len(interval.steps) for interval in plan)
     # every file of a state is read once, unpacked and hashed

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from auditkit.errors import AuditkitError
+from auditkit.errors import AuditkitError, Incomplete
 from auditkit.model.state import State
 from auditkit.replay.backend import Backend
 from auditkit.replay.compare import TensorDifference
@@ -41,7 +41,10 @@ def hint(run: Run, backend: Backend, state: State, computed: Computed, differenc
         )
     if "state_after" not in fields:
         return "the state after the step is right: only what the record says about the way there is not"
-    return _label(run, computed) or _shifted(run, backend, state) or _optimizer(fields)
+    try:
+        return _label(run, computed) or _shifted(run, backend, state) or _optimizer(fields)
+    except Incomplete:  # a neighbour's record, where only some were read
+        return _optimizer(fields)
 
 
 def _optimizer(fields: set[str]) -> str:

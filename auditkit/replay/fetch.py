@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from auditkit.formats.run import STREAM
+from auditkit.replay.log_check import LogCheck
 from auditkit.replay.needs import Needs, needs
 from auditkit.replay.plan import intervals
 from auditkit.replay.run import Run, open_run
@@ -50,15 +51,22 @@ def fetch(
     cache_dir: Path | None = None,
     offline: bool = False,
     downloads: Progress | None = None,
+    log: LogCheck | None = None,
 ) -> Fetched:
     """Bring the pairs of states, the records and the token frames of a selection to this machine, each checked.
+
+    `log` judges the signed log of a run that has one, and its files are brought as well.
 
     A file in the run's own folder stays where it is. Raises UsageError, Unavailable, BadArtifact, Unsupported.
     """
     opened = open_run(run, artifacts=artifacts, cache_dir=cache_dir, offline=offline, progress=downloads)
     with opened:
         steps = selection.resolve(opened.size, opened.published)
-        needed = needs(opened, intervals(steps, opened.published))
+        plan = intervals(steps, opened.published)
+        taken = log.needed(opened, plan) if log else None
+        if log:
+            opened.taken = log.check(opened, taken).records
+        needed = needs(opened, plan, records=taken is None)
         missing = needed.missing(opened)
         places = tuple(opened.store.file(need.path, need.size, need.digest) for need in needed.files)
         for need in needed.ranges:

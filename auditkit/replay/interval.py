@@ -153,7 +153,7 @@ class Replayer:
     def _step(self, interval: Interval, number: int) -> _Step:
         wanted = number in interval.wanted
         key = self._work_key(self._run.run_id, number) if wanted and self._work_key else None
-        return _Step(number, interval.start, wanted, self._run.records[number], key)
+        return _Step(number, interval.start, wanted, self._run.record(number), key)
 
     def _timed(self, report: StepReport, began: float, started: datetime) -> StepReport:
         """The report with its times; a wall clock that is set back meanwhile must not end a step before it began."""

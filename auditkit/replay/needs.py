@@ -53,20 +53,21 @@ class Needs:
         return files + sum(need.length for need in self.ranges if not _is_here(run, need))
 
 
-def needs(run: Run, plan: Iterable[Interval]) -> Needs:
-    """What the intervals of a plan need.
+def needs(run: Run, plan: Iterable[Interval], *, records: bool = True) -> Needs:
+    """What the intervals of a plan need; `records` tells whether records.bin is read, or the signed log instead.
 
     Reads two small files of each state and the stream index, since they say how large the rest is.
     """
     intervals = tuple(plan)
-    files = [_whole(run, RECORDS, "records")]
+    files = []
     for step in sorted({step for interval in intervals for step in _states(run, interval)}):
         files += _state(run, step)
     ids = run.manifest.data.ids
     if ids is not None:  # leaves are in the records, tokens in the ids: small files, read whole
-        return Needs((files[0], _whole(run, ids.path, "token ids"), *files[1:]), ())
+        return Needs((_whole(run, RECORDS, "records"), _whole(run, ids.path, "token ids"), *files), ())
     steps = sorted(step for interval in intervals for step in interval.steps)
-    return Needs((files[0], _whole(run, STREAM_INDEX, "token index"), *files[1:]), _ranges(run, steps))
+    chain = (_whole(run, RECORDS, "records"),) if records else ()
+    return Needs((*chain, _whole(run, STREAM_INDEX, "token index"), *files), _ranges(run, steps))
 
 
 def _ranges(run: Run, steps: Iterable[int]) -> tuple[RangeNeed, ...]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from auditkit.errors import UsageError
+from auditkit.errors import Incomplete, UsageError
 from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
@@ -60,6 +60,7 @@ class Run:
         self.run_id = self.manifest.run_id()
         store.use_mirrors(self.manifest.mirrors)
         self.published = {state.step: state for state in self.manifest.states}
+        self.taken: Mapping[int, StepRecord] | None = None  # set where the signed log gave records, and not the file
 
     def __enter__(self) -> Run:
         return self
@@ -114,6 +115,14 @@ class Run:
             state0=self.state0,
         )
 
+    def record(self, step: int) -> StepRecord:
+        """The record of one step. Incomplete: only some records were read, and this is not among them."""
+        if self.taken is None:
+            return self.records[step]
+        if step not in self.taken:
+            raise Incomplete(f"record {step} was not read")
+        return self.taken[step]
+
     @property
     def state0(self) -> Digest:
         """The root of state 0, which every manifest lists."""
@@ -126,7 +135,7 @@ class Run:
 
     def state_before(self, step: int) -> Digest:
         """The root of the state before a step, as the records say; `step` may be the number of steps."""
-        return self.state0 if step == 0 else self.records[step - 1].state_after
+        return self.state0 if step == 0 else self.record(step - 1).state_after
 
     def tokens(self, step: int) -> NDArray[Any]:
         """The tokens of one step, (sequences, context_length + 1), ids below the vocabulary size."""

@@ -83,7 +83,7 @@ class StoredSteps:
 
     def leaves(self, step: int) -> tuple[MicroBatchLeaf, ...]:
         """See Steps."""
-        record = self._run.records[step]
+        record = self._run.record(step)
 
         def parse(data: bytes) -> tuple[MicroBatchLeaf, ...]:
             leaves = parse_leaves(data, record.micro_batches)

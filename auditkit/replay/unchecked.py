@@ -9,15 +9,26 @@ from auditkit.replay.run import Run
 from auditkit.verdict import Verdict
 
 
-def unchecked(run: Run, wanted: Sequence[int], steps: Sequence[StepReport]) -> tuple[str, ...]:
-    """The limits of a report on `wanted` steps of a run; `steps` are the reports so far."""
+def unchecked(
+    run: Run, wanted: Sequence[int], steps: Sequence[StepReport], log: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """The limits of a report on `wanted` steps of a run; `steps` are the reports so far.
+
+    `log` says what the check of the signed log left open, None that there was no such check.
+    """
     said = [_other_steps(run, wanted, steps), *_states(run, steps)]
     said += [
         f"whether {_tokens(run)} (`auditkit data --step N` does)",
-        "who published the run: nothing is signed, so a match speaks of these files and of nobody's word",
+        *_signature(run, log),
         "the quality of the data and of the model, and how the corpus came about",
     ]
     return tuple(text for text in said if text)
+
+
+def _signature(run: Run, log: Sequence[str] | None) -> Sequence[str]:
+    if run.manifest.publisher is None:
+        return ("who published the run: nothing is signed, so a match speaks of these files and of nobody's word",)
+    return log if log is not None else ("the publisher's signature and the signed log: nobody asked for them",)
 
 
 def _tokens(run: Run) -> str:
@@ -34,6 +45,11 @@ def _other_steps(run: Run, wanted: Sequence[int], steps: Sequence[StepReport]) -
     others = run.size - len(matched | set(wanted))
     if not others:
         return ""
+    if run.taken is not None:
+        return (
+            f"{others} of the run's {run.size} steps: the signed log commits to their records, which were not read,"
+            " nor was the chain through them"
+        )
     return f"{others} of the run's {run.size} steps: their records were read, they were not replayed"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from auditkit.errors import AuditkitError, BadArtifact, Unsupported, UsageError
 from auditkit.formats.recipe import Recipe
@@ -10,6 +10,7 @@ from auditkit.replay import arguments, machine
 from auditkit.replay.backend import Backend, choose
 from auditkit.replay.cost import parameter_bytes
 from auditkit.replay.interval import Replayer, WorkKey
+from auditkit.replay.log_check import LogCheck, check_links
 from auditkit.replay.plan import Interval, intervals
 from auditkit.replay.report import Check, Report, Status, StepReport, overall
 from auditkit.replay.run import Run, default_run, open_run
@@ -41,6 +42,7 @@ def verify(
     work_key: WorkKey | None = None,
     clock: Clock | None = None,
     on_step: Callable[[Report], None] | None = None,
+    log: LogCheck | None = None,
 ) -> Report:
     """Verify one step, a half-open range of steps ("A:B", a pair or a range), or `random` steps drawn with `seed`.
 
@@ -51,7 +53,8 @@ def verify(
     tried first. `device` is "auto" or "cpu". `progress` is told of replayed micro-batches, `downloads` of fetched
     bytes. `backend` replaces the device's own. `work_key` gives the key (32 bytes) of a run id and a step, under which
     each wanted step's proof of work is made; `clock` says how long and when a step was replayed. `on_step` is given a
-    report of each wanted step alone as soon as there is one.
+    report of each wanted step alone as soon as there is one. `log` judges the signed log of a run that has one
+    (auditkit.verify has it judged); without, the report says that nobody asked.
 
     Everything a publisher, the network or the machine can cause is a verdict of the report. Raises UsageError only, for
     a call or a selection that makes no sense.
@@ -75,7 +78,7 @@ def verify(
         return draft.failed(error, number)
     with draft.run:
         replayer = Replayer(draft.run, ready, progress or Silent(), work_key=work_key, clock=clock)
-        return _verify(draft, draft.run, replayer, progress or Silent())
+        return _verify(draft, draft.run, replayer, progress or Silent(), log)
 
 
 class _Draft:
@@ -91,6 +94,7 @@ class _Draft:
         self.wanted: tuple[int, ...] = ()
         self.checks: list[Check] = []
         self.steps: list[StepReport] = []
+        self.log: tuple[str, ...] | None = None  # what the check of the signed log left open
 
     def ready(self, backend: Backend) -> Backend:
         """Take a back end that passes its self-test. Raises MachineFault or Unsupported."""
@@ -125,9 +129,9 @@ class _Draft:
             manifest=self.run.manifest_digest if self.run else "",
             numerics=self.run.recipe.numerics.version if self.run else 0,
             wanted=wanted,
-            checks=(*self.checks, *skipped),
+            checks=tuple(sorted([*self.checks, *skipped], key=lambda check: check.number)),
             steps=steps,
-            not_checked=unchecked(self.run, wanted, steps) if self.run else (),
+            not_checked=unchecked(self.run, wanted, steps, self.log) if self.run else (),
             machine=self._machine(),
             message=message,
             hint=hint,
@@ -141,13 +145,14 @@ class _Draft:
         return {**machine.describe(), **backend.describe(), **used, "self_test": self.self_test}
 
 
-def _verify(draft: _Draft, run: Run, replayer: Replayer, progress: Progress) -> Report:
+def _verify(draft: _Draft, run: Run, replayer: Replayer, progress: Progress, log: LogCheck | None) -> Report:
     draft.wanted = draft.selection.resolve(run.size, run.published)
     # 1 manifest
     draft.checks.append(Check(1, Status.OK, run.manifest_digest))
-    for number, check in ((2, check_chain), (3, check_log)):
+    plan = intervals(draft.wanted, run.published)
+    for number, check in _record_checks(draft, run, plan, log):
         try:
-            draft.checks.append(Check(number, Status.OK, check(run)))
+            draft.checks.append(Check(number, Status.OK, check()))
         except AuditkitError as error:
             return draft.failed(error, number)
     try:
@@ -155,9 +160,31 @@ def _verify(draft: _Draft, run: Run, replayer: Replayer, progress: Progress) -> 
     except AuditkitError as error:
         return draft.failed(error)
     # 4 to 8, step by step
-    _replay_all(draft, replayer, intervals(draft.wanted, run.published), run, progress)
+    _replay_all(draft, replayer, plan, run, progress)
     verdict = overall(draft.steps, draft.wanted)
     return draft.report(verdict)
+
+
+def _record_checks(
+    draft: _Draft, run: Run, plan: Sequence[Interval], log: LogCheck | None
+) -> Iterator[tuple[int, Callable[[], str]]]:
+    """Checks 2 and 3 in the order in which they can be made: records that the log gives are in it to begin with."""
+    needed = log.needed(run, plan) if log else None
+
+    def signed() -> str:
+        if log is None:
+            return check_log(run)
+        found = log.check(run, needed)
+        draft.log, run.taken = found.not_checked, found.records
+        if needed is not None:
+            return found.detail
+        return f"{check_log(run)}; {found.detail}" if found.detail else check_log(run)
+
+    if needed is None:
+        yield 2, lambda: check_chain(run)
+    yield 3, signed
+    if needed is not None:
+        yield 2, lambda: check_links(run, run.taken or {})
 
 
 def check_chain(run: Run) -> str:

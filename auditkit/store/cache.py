@@ -29,12 +29,13 @@ PART = ".part"
 def default_dir() -> Path:
     """$AUDITKIT_CACHE, else the user's cache folder by the custom of the system; Unsupported if there is none."""
     chosen = os.environ.get(VARIABLE, "")
-    path = (
-        Path(os.path.expanduser(chosen)) if chosen else Path(platformdirs.user_cache_dir("auditkit", appauthor=False))
-    )
-    if str(path).startswith("~"):
-        # No HOME and no account entry: "~" was left as it is, and would become a folder of that name here.
-        raise Unsupported("there is no home folder to keep a cache in", hint=f"set {VARIABLE} to a folder")
+    refused = Unsupported("there is no home folder to keep a cache in", hint=f"set {VARIABLE} to a folder")
+    try:
+        path = Path(os.path.expanduser(chosen) if chosen else platformdirs.user_cache_dir("auditkit", appauthor=False))
+    except RuntimeError:  # no HOME and no account entry
+        raise refused from None
+    if str(path).startswith("~"):  # the same, and it would become a folder of that name here
+        raise refused
     return path
 
 

@@ -40,9 +40,13 @@ class Split(Untrusted):
 def data_dir() -> Path:
     """$AUDITKIT_DATA, else the user's data folder by the custom of the system; Unsupported if there is none."""
     chosen = os.environ.get(VARIABLE, "")
-    path = Path(os.path.expanduser(chosen) if chosen else platformdirs.user_data_dir("auditkit", appauthor=False))
-    if str(path).startswith("~"):  # no HOME and no account entry: it would become a folder of that name here
-        raise Unsupported("there is no home folder to remember checkpoints in", hint=f"set {VARIABLE} to a folder")
+    refused = Unsupported("there is no home folder to remember checkpoints in", hint=f"set {VARIABLE} to a folder")
+    try:
+        path = Path(os.path.expanduser(chosen) if chosen else platformdirs.user_data_dir("auditkit", appauthor=False))
+    except RuntimeError:  # no HOME and no account entry
+        raise refused from None
+    if str(path).startswith("~"):  # the same, and it would become a folder of that name here
+        raise refused
     return Path(os.path.abspath(path))
 
 

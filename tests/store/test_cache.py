@@ -68,6 +68,13 @@ def test_case_25_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
         default_dir()
     assert error.value.hint == "set AUDITKIT_CACHE to a folder"
 
+    def refuse(*names: str, **options: object) -> str:
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.setattr(cache.platformdirs, "user_cache_dir", refuse)
+    with pytest.raises(Unsupported, match="no home folder"):
+        default_dir()
+
 
 def test_case_25_home_unset_and_another_tmpdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Nothing goes through TMPDIR, so a rename never crosses file systems.

@@ -339,6 +339,14 @@ def test_the_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setenv("AUDITKIT_DATA", "~/x")
     with pytest.raises(Unsupported, match="no home folder"):
         data_dir()
+    monkeypatch.delenv("AUDITKIT_DATA")
+
+    def refuse(*names: str, **options: object) -> str:
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.setattr("platformdirs.user_data_dir", refuse)
+    with pytest.raises(Unsupported, match="no home folder"):
+        data_dir()
 
 
 def test_a_checkpoint_without_entries_is_the_begin_of_every_log(memory: Memory, log: Make) -> None:
