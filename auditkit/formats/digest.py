@@ -22,6 +22,7 @@ BATCH_ROOT = "auditkit batch root v1"
 RUN_ID = "auditkit run id v1"
 RECIPE_ROOT = "auditkit recipe root v1"
 WORK_KEY = "auditkit work key v1"
+SHARD_ROOT = "auditkit shard root v1"
 
 KEY_BYTES = 32  # of keyed BLAKE3
 

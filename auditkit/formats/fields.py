@@ -62,15 +62,19 @@ class Fields:
         """ "what.key", for messages."""
         return f"{self.what}.{key}"
 
-    def format(self, expected: str) -> None:
-        """Check the key "format", which names the kind of document and its version; Unsupported for a later one."""
+    def format(self, *known: str) -> str:
+        """Check the key "format", which names the kind of document and its version, one of `known` in rising order.
+
+        Returns the one found; Unsupported for a later version, BadArtifact for anything else.
+        """
         value = self.raw("format")
-        if value != expected:
-            found = shown(value) if type(value) is str else type(value).__name__
-            if is_newer(value, expected):
-                known = f"{shown(expected)}, which this verifier knows"
-                raise Unsupported(f"{self.name('format')}: {found} is newer than {known}", hint=UPDATE)
-            raise BadArtifact(f"{self.name('format')}: {found} is not {shown(expected)}")
+        if type(value) is str and value in known:
+            return value
+        found = shown(value) if type(value) is str else type(value).__name__
+        if is_newer(value, known[-1]):
+            newest = f"{shown(known[-1])}, which this verifier knows"
+            raise Unsupported(f"{self.name('format')}: {found} is newer than {newest}", hint=UPDATE)
+        raise BadArtifact(f"{self.name('format')}: {found} is not {' or '.join(map(shown, known))}")
 
     def text(self, key: str, *, limit: int = LIMITS.name_characters) -> str:
         """Printable text of 1 to `limit` characters."""

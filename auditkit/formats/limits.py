@@ -33,6 +33,13 @@ class Limits:
     states: int = 1 << 16
     mirrors: int = 32
     documents: int = 1 << 19
+    sources: int = 256
+    source_weights: int = 1 << 16  # sum of all; the sequences of one period of SPEC.md section 6.8.2
+    sampled_documents: int = 1 << 20  # a tokenizer is trained on one document in at most so many
+    corpus_shards: int = 1 << 16
+    shard_blocks: int = 1 << 16
+    block_documents: int = 1 << 16
+    block_bytes: int = 1 << 28  # a reader holds the text of a block, and its ids, in memory
     ids_bytes: int = 1 << 30  # token ids of a run without a stream: a verifier holds them in memory
     key_file_bytes: int = 16 * 1024
     envelope_bytes: int = 64 * 1024

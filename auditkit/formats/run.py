@@ -8,6 +8,13 @@ from typing import Self
 from auditkit.errors import BadArtifact
 from auditkit.formats import canonical, compact, leaves, record, stream
 from auditkit.formats.canonical import shown
+from auditkit.formats.data_spec import FRAMES as FRAMES
+from auditkit.formats.data_spec import WINDOWS as WINDOWS
+from auditkit.formats.data_spec import Corpus as Corpus
+from auditkit.formats.data_spec import DataSpec as DataSpec
+from auditkit.formats.data_spec import Ids as Ids
+from auditkit.formats.data_spec import Tokenizer as Tokenizer
+from auditkit.formats.data_spec import check_data
 from auditkit.formats.digest import RUN_ID, Digest, check_digest, content_digest, root
 from auditkit.formats.fields import Fields
 from auditkit.formats.limits import LIMITS
@@ -19,7 +26,7 @@ from auditkit.formats.schema import Int
 from auditkit.formats.state import DOCUMENT_FILE, INDEX_FILE
 
 FORMAT = "auditkit/run/v1"
-FRAMES, WINDOWS = "frames", "windows"  # kinds of data: a stored token stream, or ids that its windows are cut from
+FORMAT_2 = "auditkit/run/v2"  # the data have declared sources, which a reader of v1 does not know
 RECORDS, LEAVES, STREAM, STREAM_INDEX = "records.bin", "leaves.bin", "stream.bin", "stream.idx"
 STATE_DOCUMENT, STATE_INDEX = DOCUMENT_FILE, INDEX_FILE
 
@@ -31,100 +38,6 @@ class Artifact:
     path: str
     size: int
     digest: Digest
-
-
-@dataclass(frozen=True, slots=True)
-class Corpus:
-    """The corpus: index file and its digest, text file, licence and title."""
-
-    digest: Digest
-    license: str
-    path: str
-    text: str
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tokenizer:
-    """The tokenizer file and its digest."""
-
-    digest: Digest
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ids:
-    """All token ids of the corpus: how many, BLAKE3 of their little-endian bytes, and their file (zstd)."""
-
-    count: int
-    digest: Digest
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class DataSpec:
-    """What the stream is made of: `windows` windows of context_length+1 tokens, shuffled by `seed` in each epoch.
-
-    With kind "frames" the stream is published, with kind "windows" the `ids` are, and every batch is cut from them.
-    """
-
-    context_length: int
-    corpus: Corpus
-    dtype: str
-    end_of_text: int
-    kind: str
-    seed: int
-    tokenizer: Tokenizer
-    windows: int
-    ids: Ids | None = None
-
-    @classmethod
-    def from_fields(cls, fields: Fields) -> Self:
-        """The data section of a JSON object; BadArtifact naming the field."""
-        corpus, tokenizer = fields.fields("corpus"), fields.fields("tokenizer")
-        kind = fields.choice("kind", FRAMES, WINDOWS)
-        data = cls(
-            context_length=fields.integer("context_length", 1, 1 << 20, "tokens"),
-            corpus=Corpus(
-                digest=corpus.digest("digest"),
-                license=corpus.text("license"),
-                path=corpus.path("path"),
-                text=corpus.path("text"),
-                title=corpus.text("title"),
-            ),
-            dtype=fields.choice("dtype", *stream.TOKEN_DTYPES),
-            end_of_text=fields.integer("end_of_text", 0, (1 << 20) - 1),
-            kind=kind,
-            seed=fields.integer("seed"),
-            tokenizer=Tokenizer(digest=tokenizer.digest("digest"), path=tokenizer.path("path")),
-            windows=fields.integer("windows", 1, 1 << 40),
-            ids=_ids(fields.fields("ids")) if kind == WINDOWS else None,
-        )
-        for part in (corpus, tokenizer, fields):
-            part.done()
-        return data
-
-    def to_value(self) -> dict[str, canonical.Value]:
-        """The JSON object."""
-        corpus, ids = self.corpus, self.ids
-        listed = {} if ids is None else {"ids": {"count": ids.count, "digest": ids.digest, "path": ids.path}}
-        return {
-            **listed,
-            "context_length": self.context_length,
-            "corpus": {
-                "digest": corpus.digest,
-                "license": corpus.license,
-                "path": corpus.path,
-                "text": corpus.text,
-                "title": corpus.title,
-            },
-            "dtype": self.dtype,
-            "end_of_text": self.end_of_text,
-            "kind": self.kind,
-            "seed": self.seed,
-            "tokenizer": {"digest": self.tokenizer.digest, "path": self.tokenizer.path},
-            "windows": self.windows,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +94,7 @@ class RunManifest:
     def parse(cls, data: bytes) -> Self:
         """The manifest of canonical JSON; BadArtifact naming the field."""
         fields = Fields(canonical.loads(data, what="run", limit=LIMITS.manifest_bytes), "run")
-        fields.format(FORMAT)
+        found = fields.format(FORMAT, FORMAT_2)
         log = fields.fields("log")
         manifest = cls(
             name=fields.text("name"),
@@ -195,6 +108,8 @@ class RunManifest:
         )
         log.done()
         fields.done()
+        if found != manifest.format:
+            raise BadArtifact(f"run.format: {shown(found)}, but its data are those of {shown(manifest.format)}")
         return manifest
 
     def encode(self) -> bytes:
@@ -204,7 +119,7 @@ class RunManifest:
             **signed,
             "artifacts": [{"digest": a.digest, "path": a.path, "size": a.size} for a in self.artifacts],
             "data": self.data.to_value(),
-            "format": FORMAT,
+            "format": self.format,
             "log": {"root": self.log.root, "size": self.log.size},
             "mirrors": list(self.mirrors),
             "name": self.name,
@@ -212,6 +127,11 @@ class RunManifest:
             "states": [{"path": s.path, "root": s.root, "step": s.step} for s in self.states],
         }
         return canonical.dumps(value, what="run")
+
+    @property
+    def format(self) -> str:
+        """The version of the format: the first that has what this run needs."""
+        return FORMAT_2 if self.data.sources else FORMAT
 
     def run_id(self) -> Digest:
         """The run id, which every record carries."""
@@ -236,37 +156,6 @@ class RunManifest:
 def state_path(step: int) -> str:
     """The folder of a published state: "states/" and the step in 8 digits."""
     return f"states/{step:08d}"
-
-
-def check_data(data: DataSpec, recipe: Recipe) -> None:
-    """Data and recipe must fit each other: context length, token dtype, end-of-text id; and the windows the ids."""
-    model = recipe.model
-    if data.context_length != model.context_length:
-        raise BadArtifact(f"run.data.context_length: {data.context_length}, but the recipe says {model.context_length}")
-    if data.dtype != stream.dtype_for(model.vocab_size):
-        raise BadArtifact(
-            f"run.data.dtype: {data.dtype}, but a vocabulary of {model.vocab_size}"
-            f" is stored as {stream.dtype_for(model.vocab_size)}"
-        )
-    if data.end_of_text >= model.vocab_size:
-        raise BadArtifact(f"run.data.end_of_text: {data.end_of_text} is outside a vocabulary of {model.vocab_size}")
-    if data.ids is not None:
-        _check_ids(data, data.ids)
-
-
-def _ids(fields: Fields) -> Ids:
-    ids = Ids(fields.integer("count", 2, LIMITS.ids_bytes, "ids"), fields.digest("digest"), fields.path("path"))
-    fields.done()
-    return ids
-
-
-def _check_ids(data: DataSpec, ids: Ids) -> None:
-    size = ids.count * stream.token_bytes(data.dtype)
-    if size > LIMITS.ids_bytes:
-        raise BadArtifact(f"run.data.ids.count: {size} bytes of ids, at most {LIMITS.ids_bytes} are allowed")
-    windows = (ids.count - 1) // data.context_length
-    if data.windows != windows:
-        raise BadArtifact(f"run.data.windows: {data.windows}, but {ids.count} ids make {windows}")
 
 
 def _publisher(fields: Fields) -> NoteKey:
@@ -326,7 +215,8 @@ def _check_artifacts(run: RunManifest) -> None:
 def _check_required(run: RunManifest, listed: dict[str, Artifact]) -> None:
     data = run.data
     tokens = [LEAVES, STREAM, STREAM_INDEX] if data.ids is None else [data.ids.path]
-    needed = [RECORDS, *tokens, data.corpus.path, data.corpus.text, data.tokenizer.path]
+    text = [] if data.sources else [data.corpus.text]  # with sources the corpus index says how many shards there are
+    needed = [RECORDS, *tokens, data.corpus.path, *text, data.tokenizer.path]
     for state in run.states:
         needed += [f"{state.path}/{STATE_DOCUMENT}", f"{state.path}/{STATE_INDEX}"]
     for path in needed:

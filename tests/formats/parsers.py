@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from auditkit.formats import bits, canonical
+from auditkit.formats.blocks import Block, BlockIndex
 from auditkit.formats.checkpoint import Checkpoint
 from auditkit.formats.compact import CompactRecords
 from auditkit.formats.corpus import CorpusIndex
@@ -18,6 +19,7 @@ from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import RecordFile, StepRecord
 from auditkit.formats.run import RunManifest
 from auditkit.formats.safetensors import SafetensorsHeader
+from auditkit.formats.shards import ShardedCorpus
 from auditkit.formats.state import StateDocument, StateIndex
 from auditkit.formats.statement import Statement
 from auditkit.formats.step_audit import StepAudit
@@ -73,6 +75,8 @@ def _text(check: Callable[[str], str]) -> Callable[[bytes], bytes]:
 
 
 PARSERS: dict[str, Callable[[bytes], bytes]] = {
+    "block": lambda data: Block.parse(data).encode(),
+    "block_index": lambda data: BlockIndex.parse(data).encode(),
     "canonical": _json,
     "checkpoint": _text(lambda text: Checkpoint.parse(text).text()),
     "compact_records": _compact,
@@ -91,9 +95,12 @@ PARSERS: dict[str, Callable[[bytes], bytes]] = {
     "record": lambda data: StepRecord.parse(data).encode(),
     "records": lambda data: RecordFile.parse(data).encode(),
     "run": lambda data: RunManifest.parse(data).encode(),
+    "run_sources": lambda data: RunManifest.parse(data).encode(),
+    "run_sources_windows": lambda data: RunManifest.parse(data).encode(),
     "run_signed": lambda data: RunManifest.parse(data).encode(),
     "run_windows": lambda data: RunManifest.parse(data).encode(),
     "safetensors": _safetensors,
+    "shards": lambda data: ShardedCorpus.parse(data).encode(),
     "state": lambda data: StateDocument.parse(data).encode(),
     "state_index": lambda data: StateIndex.parse(data).encode(),
     "statement": lambda data: Statement.parse(data).encode(),

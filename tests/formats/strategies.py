@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import struct
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
 from auditkit.formats import recipe as r
+from auditkit.formats.blocks import Block, BlockDocument, BlockIndex, BlockRow
 from auditkit.formats.compact import CompactRecords, CompactRow
 from auditkit.formats.corpus import CorpusIndex, Document
 from auditkit.formats.leaves import LeavesFile, MicroBatchLeaf
 from auditkit.formats.paths import check_path
 from auditkit.formats.record import RecordFile, RecordRow, StepRecord
 from auditkit.formats.safetensors import ITEM_BYTES, SafetensorsHeader
+from auditkit.formats.shards import Shard, ShardedCorpus, SourceShards
 from auditkit.formats.state import HEADER_ROLE, STATE_ROLES, FrameEntry, ShardEntry, StateDocument, StateIndex
 from auditkit.formats.stream import FrameRow, StreamIndex
 from auditkit.formats.tensors import TensorEntry
@@ -158,6 +161,34 @@ corpora = (
 
 
 @st.composite
+def blocks(draw: st.DrawFn) -> Block:
+    """Blocks of one to four documents."""
+    texts = draw(st.lists(st.binary(max_size=9), min_size=1, max_size=4))
+    listed = [BlockDocument(draw(titles), len(text), draw(st.integers(1, len(text) + 1))) for text in texts]
+    return Block(tuple(listed), b"".join(texts))
+
+
+u32s = st.integers(1, (1 << 32) - 1)
+block_rows = st.builds(BlockRow, st.just(0), u32s, st.integers(1, 1 << 28), st.integers(1, 1 << 16), u32s, digests)
+
+
+@st.composite
+def block_indexes(draw: st.DrawFn) -> BlockIndex:
+    """Frames back to back."""
+    found, offset = [], 0
+    for row in draw(st.lists(block_rows, min_size=1, max_size=4)):
+        found.append(replace(row, offset=offset))
+        offset += row.length
+    return BlockIndex(tuple(found))
+
+
+amounts = st.integers(1, 1 << 50)
+shards = st.builds(Shard, digests, st.integers(1, 1 << 16), amounts, amounts, amounts)
+source_shards = st.builds(SourceShards, segments, st.lists(shards, min_size=1, max_size=3).map(tuple))
+sharded_corpora = st.lists(source_shards, min_size=1, max_size=3).map(tuple).map(ShardedCorpus)
+
+
+@st.composite
 def safetensors_files(draw: st.DrawFn) -> bytes:
     """Whole files with random contents of small tensors of any dtype."""
     dtype = st.sampled_from(sorted(ITEM_BYTES))
@@ -182,12 +213,15 @@ def damaged(draw: st.DrawFn, files: list[bytes]) -> bytes:
 def any_value(kind: str) -> st.SearchStrategy[Any]:
     """Valid values of a format by the name of its parser."""
     return {
+        "block": blocks(),
+        "block_index": block_indexes(),
         "compact_records": compact_files,
         "corpus": corpora,
         "leaves": leaves_files,
         "recipe": recipes(),
         "record": step_records(),
         "records": record_files,
+        "shards": sharded_corpora,
         "state": documents,
         "state_index": state_indexes(),
         "stream_index": stream_indexes(),

@@ -14,9 +14,22 @@ from typing import Any
 import pytest
 from blake3 import blake3
 
-from auditkit.formats import compact, corpus, digest, leaves, recipe, record, run, state, stream, tensors
+from auditkit.formats import (
+    blocks,
+    compact,
+    corpus,
+    digest,
+    leaves,
+    recipe,
+    record,
+    run,
+    shards,
+    state,
+    stream,
+    tensors,
+)
 from auditkit.formats.limits import LIMITS
-from tests.formats import samples
+from tests.formats import samples, sources
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
 
@@ -29,9 +42,11 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 CONSTANTS = [
     digest.STATE_ROOT, digest.GRADIENT_ROOT, digest.BATCH_ROOT, digest.RUN_ID, digest.RECIPE_ROOT,
+    digest.SHARD_ROOT, run.FORMAT_2, shards.FORMAT, blocks.TABLE_FORMAT,
     recipe.FORMAT, record.FORMAT, run.FORMAT, corpus.FORMAT, state.DOCUMENT_FORMAT, state.INDEX_FORMAT,
     tensors.GRADIENT_FORMAT,
-    *(magic.decode().strip() + "\\n" for magic in (record.MAGIC, compact.MAGIC, leaves.MAGIC, stream.MAGIC)),
+    *(magic.decode().strip() + "\\n"
+      for magic in (record.MAGIC, compact.MAGIC, leaves.MAGIC, stream.MAGIC, blocks.MAGIC)),
 ]  # fmt: skip
 
 
@@ -50,7 +65,10 @@ def keys(value: Any) -> Iterator[str]:
             yield from keys(item)
 
 
-DOCUMENTS = [samples.RUN, samples.WINDOWS_RUN, samples.DOCUMENT, samples.INDEX, samples.CORPUS, samples.CHAIN[0]]
+DOCUMENTS = [
+    samples.RUN, samples.WINDOWS_RUN, samples.DOCUMENT, samples.INDEX, samples.CORPUS, samples.CHAIN[0], sources.RUN,
+    sources.SHARDS,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: type(document).__name__)

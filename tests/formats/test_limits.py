@@ -10,8 +10,9 @@ from auditkit.formats.canonical import MAX_INT
 from auditkit.formats.limits import LIMITS
 
 UNITS = (
-    "artifacts auditors bytes characters dimensions documents entries levels micro_batches_per_step mirrors "
-    "properties shards_per_state signatures states steps subjects tensors_per_state values witnesses"
+    "artifacts auditors blocks bytes characters dimensions documents entries levels micro_batches_per_step mirrors "
+    "properties shards shards_per_state signatures sources states steps subjects tensors_per_state values weights "
+    "witnesses"
 ).split()
 
 

@@ -21,8 +21,8 @@ from auditkit.formats.leaves import micro_root
 from auditkit.formats.record import log_root
 from auditkit.formats.stream import batch_digest
 from auditkit.formats.tensors import TensorEntry, gradient_root
-from tests.formats import samples
-from tests.vectors import bad_attestations, bad_bytes, bad_documents, bad_logs, bad_runs
+from tests.formats import samples, sources
+from tests.vectors import bad_attestations, bad_bytes, bad_documents, bad_logs, bad_runs, bad_sources
 
 FORMAT = "auditkit/vectors/v1"
 FOLDER = Path(__file__).parent / "formats"
@@ -36,6 +36,9 @@ DOCUMENTS = {
     "recipe": (samples.RECIPE.encode(), bad_documents.RECIPE),
     "record": (samples.CHAIN[1].encode(), bad_documents.RECORD),
     "run": (samples.RUN.encode(), bad_runs.RUN),
+    "run_sources": (sources.RUN.encode(), bad_sources.RUN_SOURCES),
+    "run_sources_windows": (sources.WINDOWS_RUN.encode(), bad_sources.RUN_SOURCES_WINDOWS),
+    "shards": (sources.SHARDS.encode(), bad_sources.SHARDS),
     "run_signed": (samples.SIGNED_RUN.encode(), bad_runs.RUN_SIGNED),
     "run_windows": (samples.WINDOWS_RUN.encode(), bad_runs.RUN_WINDOWS),
     "state": (samples.DOCUMENT.encode(), bad_documents.STATE),
@@ -46,6 +49,8 @@ ROOTS: dict[str, dict[str, Any]] = {  # what the sample of each format is called
     "recipe": {"recipe_digest": samples.RECIPE.digest()},
     "run": {"run_id": samples.RUN_ID},
     "run_signed": {"run_id": samples.RUN_ID},
+    "run_sources": {"run_id": sources.RUN.run_id()},
+    "run_sources_windows": {"run_id": sources.WINDOWS_RUN.run_id()},
     "run_windows": {"run_id": samples.WINDOWS_RUN_ID},
     "compact_records": {
         "state0": samples.WINDOWS_CHAIN[0].state_before,
@@ -70,6 +75,11 @@ ROOTS: dict[str, dict[str, Any]] = {  # what the sample of each format is called
 }
 
 BINARY: dict[str, tuple[list[Good], list[bad_bytes.Case]]] = {
+    "block": (bad_sources.BLOCK_GOOD, bad_sources.BLOCK),
+    "block_index": (
+        [("two", sources.BLOCKS.encode(), {"shard": sources.BLOCKS.shard().to_value()})],
+        bad_sources.BLOCK_INDEX,
+    ),
     "canonical": (
         [
             ("integers", b"[-9007199254740991,0,9007199254740991]", {}),
