@@ -11,7 +11,6 @@ import numpy as np
 from auditkit.audit.collect import Collection
 from auditkit.trust import escape
 from auditkit.trust.coverage import Coverage, Status, ranges, share
-from auditkit.trust.rows import NO_RESULT
 from auditkit.verdict import Verdict
 
 FORMAT = "auditkit/coverage/v1"
@@ -170,14 +169,6 @@ class CoverageReport:
             },
             "not_checked": list(NOT_CHECKED),
         }
-
-
-def outcome_words(outcome: str) -> list[str]:
-    """A result in words, a line for each digest."""
-    if outcome == NO_RESULT:
-        return ["the step has no result"]
-    names = ("state", "gradient", "micro-batches")
-    return [f"{name} {digest}" for name, digest in zip(names, outcome.split(" "), strict=False)]
 
 
 def _finding_value(finding: Finding) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from auditkit.audit.coverage_report import NOT_CHECKED, CoverageReport, Finding, outcome_words
+from auditkit.audit.coverage_report import NOT_CHECKED, CoverageReport, Finding
 from auditkit.cli.console import printable
 from auditkit.cli.render import verdict_lines
 from auditkit.trust.coverage import Status, share, span
+from auditkit.trust.rows import outcome_words
 from auditkit.verdict import Verdict
 
 LISTED = 20  # of anything that may be long; --json has all

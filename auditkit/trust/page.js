@@ -223,7 +223,7 @@
   }
 
   // -- one step -----------------------------------------------------------------------------------------------------
-  function moment(when) { return Number.isNaN(when.getTime()) ? "unknown" : when.toISOString().slice(0, 16).replace("T", " "); }
+  function moment(when) { return Number.isNaN(when.getTime()) ? "unknown" : when.toISOString().slice(0, data.time_unit < 60 ? 19 : 16).replace("T", " "); }
 
   function grid(heads, rows, caption) {
     const made = make("table"), head = make("tr"), body = make("tbody"), top_ = make("thead");
@@ -245,11 +245,16 @@
     box.replaceChildren(make("p", {}, data.meanings[status[step]]));
     if (found.length) {
       const who = (a) => { const b = make("bdi", {}, a.name || a.keyid.slice(0, 8)); b.title = a.keyid; return b; };
-      const note = (a) => [a.automation, a.note, a.note ? a.reason : "", a.outcome ? `computed ${a.outcome}` : ""].filter(Boolean).join("; ");
+      const results = [...new Set(found.map((a) => a.outcome).filter(Boolean))];
+      const computed = (a) => (a.outcome ? `computed result ${results.indexOf(a.outcome) + 1}` : "");
+      const note = (a) => [a.automation, a.note, a.note ? a.reason : "", computed(a)].filter(Boolean).join("; ");
       const rows = found.map((a) => [who(a), a.keyid.slice(0, 8), a.verdict, a.family, moment(a.when), note(a)]);
       const scroll = make("div", { class: "scroll" });
-      scroll.append(grid(["auditor", "key", "says", "hardware", `finished (${data.time_word})`, "note"], rows));
+      const listed = grid(["auditor", "key", "says", "hardware", `finished (${data.time_word})`, "note"], rows);
+      listed.className = "details";
+      scroll.append(listed);
       box.append(make("p", {}, `${plural(found.length, "attestation")} listed.`), scroll);
+      results.forEach((result, i) => box.append(make("p", { class: "result" }, `Result ${i + 1}: ${result}`)));
     } else {
       box.append(make("p", {}, data.cut ? "No attestation of this step is listed on this page." : "No attestation."));
     }

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from auditkit.trust.coverage import Coverage, Status
-from auditkit.trust.rows import AUTOMATION
+from auditkit.trust.rows import AUTOMATION, outcome_words
 from auditkit.verdict import Verdict
 
 Array = NDArray[Any]
@@ -72,7 +72,7 @@ def page_data(coverage: Coverage, names: Mapping[str, str]) -> PageData:
         "time_word": f"UTC, {word}",
         "keys": keys,
         "kinds": kinds,
-        "outcomes": list(rows.outcomes) if len(outcomes) else [],
+        "outcomes": [", ".join(outcome_words(text)) for text in rows.outcomes] if len(outcomes) else [],
         "outcome_of": dict(zip(map(str, outcomes.tolist()), chosen.outcome[outcomes].tolist(), strict=True)),
         "cut": left_out > 0,
     }

@@ -11,6 +11,7 @@ import numpy as np
 from auditkit.trust import escape
 from auditkit.trust.coverage import Coverage, Status, ranges, share, span
 from auditkit.trust.page_data import MEANINGS, PageData
+from auditkit.trust.rows import outcome_words
 from auditkit.verdict import Verdict
 
 MAX_ROWS = 1_000  # of a table
@@ -167,9 +168,13 @@ def _finding(coverage: Coverage, about: About, step: int, votes: range) -> Row:
         else:
             against.setdefault(said - 1, []).append(who)
     found = "<br>".join(
-        f"<code>{text(coverage.rows.outcomes[outcome])}</code> by {_several(who)}" for outcome, who in against.items()
+        f"{_result(coverage.rows.outcomes[outcome])}<br>by {_several(who)}" for outcome, who in against.items()
     )
     return [f"{step:,}", Status(coverage.status[step]).name.lower(), found, _several(agreeing) if agreeing else "none"]
+
+
+def _result(outcome: str) -> str:
+    return "<br>".join(f"<code>{text(words)}</code>" for words in outcome_words(outcome))
 
 
 def _several(names: list[str], most: int = 12) -> str:
@@ -219,7 +224,7 @@ def _escapes(coverage: Coverage) -> str:
         for extent in escape.extents(size, done)
         if extent.tampered is not None
     ]
-    said = f"<p>Of {size:,} steps without a finding {done:,} are covered."
+    said = f"<p>Steps without a finding: {size:,}, of which covered: {done:,}."
     said += f" Tampered steps would have been noticed: {', '.join(caught)}.</p>" if caught else "</p>"
     note = (
         '<p class="note">Exact, if the publisher had fixed the run and could not foresee which steps would be verified.'

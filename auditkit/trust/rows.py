@@ -15,6 +15,14 @@ AUTOMATION = ("", "ci", "nightly")  # the column holds the index
 NO_RESULT = "no result"  # the outcome of a MISMATCH whose step ends without one
 
 
+def outcome_words(outcome: str) -> list[str]:
+    """A result in words, an item for each digest."""
+    names, digests = ("state", "gradient", "micro-batches"), outcome.split(" ")
+    if outcome == NO_RESULT or len(digests) != len(names):
+        return [outcome]
+    return [f"{name} {digest}" for name, digest in zip(names, digests, strict=True)]
+
+
 class Entry(NamedTuple):
     """One attestation as texts and numbers; `outcome` is what was computed, of a MISMATCH only."""
 

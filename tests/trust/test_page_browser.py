@@ -136,7 +136,8 @@ def test_every_detail_of_a_step_is_told(show: Open) -> None:
     said = tab.inner_text("#step-text")
     assert "MISMATCH" in said
     assert "replaced by what the same key says now" in said
-    assert f"computed {HOSTILE[0]}" in said
+    assert "computed result 1" in said
+    assert f"Result 1: {HOSTILE[0]}" in said
     assert "2023-11-14" in said
     tab.click('#map [data-cell="4"]')
     said = tab.inner_text("#step-text")
