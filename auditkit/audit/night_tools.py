@@ -12,13 +12,18 @@ from auditkit.audit import drand
 from auditkit.audit.assigned import Subject
 from auditkit.audit.attest import Attester
 from auditkit.audit.nightly import Tools
+from auditkit.audit.said import what_was_said
+from auditkit.audit.submit import Registry, Result
 from auditkit.errors import AuditkitError
+from auditkit.formats.digest import Digest
+from auditkit.formats.lease import registry_address
 from auditkit.replay.report import Report
-from auditkit.replay.run import default_run, open_run
+from auditkit.replay.run import Run, default_run, open_run
 from auditkit.replay.verify import verify
 from auditkit.store.progress import Clock, Progress, SystemClock
 from auditkit.trust import beacon
 from auditkit.trust.beacon import Beacon
+from auditkit.trust.coverage import Coverage
 from auditkit.trust.keys import PrivateKey, load_private
 
 KEY_VARIABLE = "AUDITKIT_KEY"
@@ -28,7 +33,8 @@ AUTOMATION = "nightly"
 @dataclass(frozen=True)
 class Setting:
     """What an operator named: the options of a verification, the beacon in hexadecimal digits (None: drand's latest
-    round), and the relays to ask for it."""
+    round) and the relays to ask for it; places of attestations and the policy that tell which steps are needy; the
+    address of a registry."""
 
     run: str | None = None
     artifacts: str | None = None
@@ -37,6 +43,10 @@ class Setting:
     cache_dir: Path | None = None
     beacon: str | None = None
     relays: Sequence[str] = drand.RELAYS
+    places: Sequence[str] = ()
+    policy: Path | None = None
+    log_key: str | None = None
+    registry: str | None = None
 
 
 def find_key(path: Path | None) -> PrivateKey | None:
@@ -54,35 +64,87 @@ def find_key(path: Path | None) -> PrivateKey | None:
 def make_tools(
     setting: Setting, key: PrivateKey | None, progress: Progress, downloads: Progress, *, clock: Clock | None = None
 ) -> Tools:
-    """The tools of a night. UsageError: the beacon is none."""
-    time = clock or SystemClock()
+    """The tools of a night. UsageError: the beacon is none, or no registry has that address."""
     attester = Attester(key, AUTOMATION) if key else None
-    given = beacon.parse(setting.beacon) if setting.beacon is not None else None
-    name = setting.run if setting.run is not None else default_run()
+    own = _Own(setting, attester, progress, downloads, clock or SystemClock())
+    return Tools(
+        clock=own.clock,
+        progress=downloads,
+        subject=own.subject,
+        beacon=own.beacon,
+        verify=own.verify,
+        said=own.said,
+        attester=attester,
+        submit=own.submit if setting.registry is not None else None,
+    )
 
-    def subject() -> Subject:
-        artifacts, cache = setting.artifacts, setting.cache_dir
-        with open_run(name, artifacts=artifacts, cache_dir=cache, progress=downloads, clock=time) as run:
+
+class _Own:
+    """What the tools of this machine do."""
+
+    def __init__(
+        self, setting: Setting, attester: Attester | None, progress: Progress, downloads: Progress, clock: Clock
+    ) -> None:
+        self.clock = clock
+        self._setting, self._attester = setting, attester
+        self._progress, self._downloads = progress, downloads
+        self._given = beacon.parse(setting.beacon) if setting.beacon is not None else None
+        self._name = setting.run if setting.run is not None else default_run()
+        if setting.registry is not None:
+            registry_address(setting.registry)
+
+    def subject(self) -> Subject:
+        with self._open() as run:
             return Subject(run.name, run.run_id, run.size)
 
-    def replay(steps: str) -> Report:
+    def beacon(self) -> tuple[Beacon, dict[str, object]]:
+        return (self._given, {}) if self._given else _latest(self._setting.relays, self._downloads, self.clock)
+
+    def said(self, _: Subject) -> tuple[Coverage | None, Digest]:
+        setting = self._setting
+        if not setting.places:
+            return None, ""
+        with self._open() as run:
+            return what_was_said(
+                run,
+                setting.places,
+                setting.policy,
+                setting.log_key,
+                cache_dir=setting.cache_dir,
+                offline=False,
+                progress=self._downloads,
+                clock=self.clock,
+            )
+
+    def verify(self, steps: str) -> Report:
+        setting = self._setting
         return verify(
-            name,
+            self._name,
             steps=steps,
             artifacts=setting.artifacts,
             device=setting.device,
             threads=setting.threads,
             cache_dir=setting.cache_dir,
-            progress=progress,
-            downloads=downloads,
-            work_key=attester.work_key if attester else None,
-            clock=time,
+            progress=self._progress,
+            downloads=self._downloads,
+            work_key=self._attester.work_key if self._attester else None,
+            clock=self.clock,
         )
 
-    def value() -> tuple[Beacon, dict[str, object]]:
-        return (given, {}) if given else _latest(setting.relays, downloads, time)
+    def submit(self, envelopes: Sequence[tuple[str, bytes]]) -> list[Result]:
+        keys = [self._attester.key.public] if self._attester else []
+        with Registry(self._setting.registry or "", progress=self._downloads, clock=self.clock) as registry:
+            return registry.submit(envelopes, keys)
 
-    return Tools(time, downloads, subject, value, replay, attester=attester)
+    def _open(self) -> Run:
+        setting = self._setting
+        return open_run(
+            self._name,
+            artifacts=setting.artifacts,
+            cache_dir=setting.cache_dir,
+            progress=self._downloads,
+            clock=self.clock,
+        )
 
 
 def _latest(relays: Sequence[str], progress: Progress, clock: Clock) -> tuple[Beacon, dict[str, object]]:

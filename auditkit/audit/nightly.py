@@ -18,8 +18,10 @@ from typing import TypeVar
 
 from auditkit.audit import history
 from auditkit.audit.assigned import NO_KEY, Assigned, Subject, assigned
-from auditkit.audit.attest import Attester, Signed
+from auditkit.audit.attest import Attester
 from auditkit.audit.keep import keep, prepare
+from auditkit.audit.submit import Result
+from auditkit.audit.submit import overall as overall_submitted
 from auditkit.errors import AuditkitError, BadArtifact, Unavailable, UsageError
 from auditkit.formats.digest import Digest
 from auditkit.formats.times import time_text
@@ -61,7 +63,7 @@ class Tools:
     verify     replays steps, written as --steps takes them, with the work key of `attester` where there is one
     said       what has been attested so far, or None; with the content digest of its policy
     evidence   files that belong to a mismatch, by name: the checkpoints of the run's log
-    submit     hands one envelope to a registry; the words that say where it is now
+    submit     hands envelopes, each with the name of its file, to a registry
     """
 
     clock: Clock
@@ -72,7 +74,7 @@ class Tools:
     said: Callable[[Subject], tuple[Coverage | None, Digest]] = lambda subject: (None, "")
     evidence: Callable[[], dict[str, bytes]] = dict
     attester: Attester | None = None
-    submit: Callable[[bytes], str] | None = None
+    submit: Callable[[Sequence[tuple[str, bytes]]], Sequence[Result]] | None = None
 
 
 @dataclass
@@ -91,7 +93,7 @@ class Night:
     round: dict[str, object] = field(default_factory=dict)
     report: Report | None = None
     attestations: list[str] = field(default_factory=list)
-    submitted: list[str] = field(default_factory=list)
+    submitted: list[Result] = field(default_factory=list)
     last_match: str = ""
     nights_without_match: int = 0
 
@@ -115,7 +117,7 @@ class Night:
             "attested": self.keyid != NO_KEY,
             "keyid": self.keyid if self.keyid != NO_KEY else "",
             "attestations": list(self.attestations),
-            "submitted": list(self.submitted),
+            "submitted": [result.to_dict() for result in self.submitted],
             "last_match": self.last_match,
             "nights_without_match": self.nights_without_match,
             "folder": str(self.folder),
@@ -166,7 +168,7 @@ def _verify(night: Night, plan: Plan, tools: Tools) -> None:
     if beacon.caveat:
         night.notes.append(beacon.caveat)
     subject = replace(_patiently(plan, tools, tools.subject), keyid=night.keyid)
-    coverage, policy = tools.said(subject)
+    coverage, policy = _said(night, tools, subject)
     night.assigned = assigned(subject, beacon, plan.count, coverage=coverage, policy=policy)
     if not night.assigned.steps:
         night.notes.append("this key has spoken on every step: drawn from all of them again")
@@ -178,6 +180,17 @@ def _verify(night: Night, plan: Plan, tools: Tools) -> None:
     if report.verdict is Verdict.MISMATCH:
         for name, data in tools.evidence().items():
             _write(night.folder / "checkpoints" / name, data)
+
+
+def _said(night: Night, tools: Tools, subject: Subject) -> tuple[Coverage | None, Digest]:
+    """What has been attested so far; a night goes on without it."""
+    try:
+        return tools.said(subject)
+    except UsageError:
+        raise
+    except AuditkitError as error:
+        night.notes.append(f"drawn from all steps alike, for what was attested cannot be read: {error.message}")
+        return None, ""
 
 
 def _patiently(plan: Plan, tools: Tools, get: Callable[[], Found]) -> Found:
@@ -247,17 +260,13 @@ def _attest(night: Night, tools: Tools) -> None:
     for signed in made.signed:
         kept = keep(signed, folder)
         night.attestations += [path.relative_to(night.folder).as_posix() for path in kept]
-    if tools.submit is not None:
-        for signed in made.signed:
-            _submit(night, tools.submit, signed)
-
-
-def _submit(night: Night, submit: Callable[[bytes], str], signed: Signed) -> None:
-    try:
-        night.submitted.append(submit(signed.envelope))
-    except AuditkitError as error:
-        _failed(night, error)
-        night.notes.append(f"not submitted: the attestation of step {signed.step}")
+    if tools.submit is not None and made.signed:
+        try:
+            night.submitted += tools.submit([(f"{signed.name}.json", signed.envelope) for signed in made.signed])
+        except AuditkitError as error:
+            _failed(night, error)
+        else:
+            night.verdict = worst([night.verdict, overall_submitted(night.submitted)])
 
 
 def _close(night: Night, plan: Plan, clock: Clock, path: Path) -> None:

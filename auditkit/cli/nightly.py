@@ -10,11 +10,12 @@ import typer
 
 from auditkit.cli import options
 from auditkit.cli.console import printable
+from auditkit.cli.next import LogKey, Places, Policy
 from auditkit.cli.outcome import Outcome, to_json
 from auditkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from auditkit.audit.nightly import Night
+    from auditkit.audit.nightly import Night, Plan
 
 MOST_STEPS, MOST_TRIES, MOST_SECONDS, MOST_DAYS = 1_000_000, 100, 86400, 365
 
@@ -52,9 +53,13 @@ Patience = Annotated[
         help="Days without a full match that may pass quietly. Default: 3.",
     ),
 ]
+RegistryUrl = Annotated[
+    str | None, typer.Option("--registry", metavar="URL", help="Hand the attestations over to this registry.")
+]
 
 
 def nightly(
+    places: Places = None,
     count: Count = None,
     out: Out = Path("nights"),
     attest: Key = None,
@@ -63,6 +68,9 @@ def nightly(
     tries: Tries = None,
     pause: Pause = None,
     patience: Patience = None,
+    policy: Policy = None,
+    log_key: LogKey = None,
+    registry: RegistryUrl = None,
     run: options.Run = None,
     artifacts: options.Artifacts = None,
     device: options.Device = "auto",
@@ -72,29 +80,47 @@ def nightly(
 ) -> Outcome:
     """Verify steps that a public beacon draws, attest them, and keep report and attestations: for a scheduler.
 
+    Where PATH or URL tell what was said so far, the neediest steps come first, as `auditkit next` has it.
     Without a key nothing is attested, and the result says so. What cannot be reached ends with 5, and with 9 when it
     has been so for days or nothing is known of earlier nights: treat 5 as a warning and all else as a failure.
     """
     from auditkit.audit.drand import RELAYS
     from auditkit.audit.night_tools import Setting, find_key, make_tools
-    from auditkit.audit.nightly import Plan
     from auditkit.audit.nightly import nightly as one_night
     from auditkit.cli.progress import Board
     from auditkit.replay.arguments import check_options
 
     check_options(device, threads, False)
-    plan = Plan(
+    plan = _plan(count, tries, pause, patience)
+    relays = RELAYS if drand is None else (drand if drand.endswith("/") else f"{drand}/",)
+    setting = Setting(
+        run=run,
+        artifacts=artifacts,
+        device=device,
+        threads=threads,
+        cache_dir=cache_dir,
+        beacon=beacon,
+        relays=relays,
+        places=places or (),
+        policy=policy,
+        log_key=log_key,
+        registry=registry,
+    )
+    with Board() as board:
+        night = one_night(plan, make_tools(setting, find_key(attest), board.handle(), board.handle()), out)
+    return Outcome(night.verdict, to_json(night.to_dict()) if json else "\n".join(_lines(night)))
+
+
+def _plan(count: int | None, tries: int | None, pause: int | None, patience: int | None) -> Plan:
+    from auditkit.audit.nightly import Plan
+
+    return Plan(
         count=_bounded("count", count, 3, 1, MOST_STEPS),
         tries=_bounded("tries", tries, 3, 1, MOST_TRIES),
         pause_seconds=_bounded("pause", pause, 300, 0, MOST_SECONDS),
         # half a day more, for no two nights begin at the same minute
         patience_days=_bounded("patience", patience, 3, 0, MOST_DAYS) + 0.5,
     )
-    relays = RELAYS if drand is None else (drand if drand.endswith("/") else f"{drand}/",)
-    setting = Setting(run, artifacts, device, threads, cache_dir, beacon, relays)
-    with Board() as board:
-        night = one_night(plan, make_tools(setting, find_key(attest), board.handle(), board.handle()), out)
-    return Outcome(night.verdict, to_json(night.to_dict()) if json else "\n".join(_lines(night)))
 
 
 def _bounded(name: str, value: int | None, otherwise: int, low: int, high: int) -> int:
@@ -122,8 +148,9 @@ def _lines(night: Night) -> Iterator[str]:
             )
     if night.attestations:
         yield f"attested     {len(night.attestations)} files, as nightly, by key {night.keyid}"
-    for told in night.submitted:
-        yield f"submitted    {printable(told)}"
+    for result in night.submitted:
+        told = f": {printable(result.message)}" if result.message else f", entry {result.position}"
+        yield f"submitted    {result.place}  {result.status.value}{told}"
     yield f"kept in      {printable(str(night.folder))}"
     said = "every step drawn was computed here and equals the published one"
     yield from verdict_lines(night.verdict, night.message, night.hint, said if night.verdict.code == 0 else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from auditkit.audit.assigned import NO_KEY, Subject
 from auditkit.audit.attest import Attester
 from auditkit.audit.history import History
 from auditkit.audit.nightly import HISTORY, Night, Plan, Tools, nightly
+from auditkit.audit.submit import Result, Status
 from auditkit.errors import AuditkitError, Unavailable, Unsupported, Untrusted, UsageError
 from auditkit.formats.times import time_text
 from auditkit.replay.backend import choose
@@ -243,11 +244,15 @@ def test_every_step_is_attested_as_nightly_and_submitted(
     make: Make, honest: Path, tmp_path: Path, attester: Attester
 ) -> None:
     sent: list[bytes] = []
-    tools = make(honest, attester, submit=lambda data: f"entry {sent.append(data) or len(sent)}")
-    night = nightly(Plan(count=2), tools, tmp_path)
+
+    def submit(envelopes: Sequence[tuple[str, bytes]]) -> list[Result]:
+        sent.extend(data for _, data in envelopes)
+        return [Result(name, "ab" * 32, Status.TAKEN, at) for at, (name, _) in enumerate(envelopes, 1)]
+
+    night = nightly(Plan(count=2), make(honest, attester, submit=submit), tmp_path)
     found = result(night)
     assert (found["verdict"], found["attested"], found["keyid"]) == ("MATCH", True, attester.keyid)
-    assert found["submitted"] == ["entry 1", "entry 2"]
+    assert [(entry["status"], entry["position"]) for entry in found["submitted"]] == [("taken", 1), ("taken", 2)]
     with open_run(str(honest)) as run:
         expected = assign(Ranks(run.run_id, attester.keyid, BEACON.value), run.size, 2).tolist()
         keys = {attester.keyid: attester.key.public}
@@ -284,10 +289,10 @@ def test_steps_that_this_key_has_spoken_on_are_not_drawn_again_until_all_are_don
     ("error", "verdict"),
     [(Unavailable("busy"), Verdict.INCOMPLETE), (Untrusted("no"), Verdict.UNTRUSTED)],
 )
-def test_a_registry_that_does_not_take_it_spoils_the_night_but_loses_nothing(
+def test_a_registry_that_fails_spoils_the_night_but_loses_nothing(
     make: Make, honest: Path, tmp_path: Path, attester: Attester, error: AuditkitError, verdict: Verdict
 ) -> None:
-    def submit(data: bytes) -> str:
+    def submit(envelopes: Sequence[tuple[str, bytes]]) -> list[Result]:
         raise error
 
     night = nightly(Plan(count=2), make(honest, attester, submit=submit), tmp_path)
@@ -298,15 +303,43 @@ def test_a_registry_that_does_not_take_it_spoils_the_night_but_loses_nothing(
     assert f"{error.verdict.name}: {error.message}" in found["notes"]
 
 
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [
+        (Status.KNOWN, Verdict.MATCH),
+        (Status.REFUSED, Verdict.UNTRUSTED),
+        (Status.LATER, Verdict.INCOMPLETE),  # nothing is known of earlier nights
+    ],
+)
+def test_what_a_registry_did_not_take_is_part_of_the_verdict(
+    make: Make, honest: Path, tmp_path: Path, attester: Attester, status: Status, verdict: Verdict
+) -> None:
+    def submit(envelopes: Sequence[tuple[str, bytes]]) -> list[Result]:
+        return [Result(name, "ab" * 32, status, message="because") for name, _ in envelopes]
+
+    assert nightly(Plan(count=2), make(honest, attester, submit=submit), tmp_path).verdict is verdict
+
+
 def test_a_registry_that_fails_does_not_hide_a_mismatch(
     make: Make, parts: make_run.Parts, tmp_path: Path, attester: Attester
 ) -> None:
-    def submit(data: bytes) -> str:
+    def submit(envelopes: Sequence[tuple[str, bytes]]) -> list[Result]:
         raise Untrusted("no")
 
     lying = make_run.publish(make_run.train_with(parts, wrong_step=3), tmp_path / "lying")
     night = nightly(Plan(count=1000), make(lying, attester, submit=submit), tmp_path / "nights")
     assert night.verdict is Verdict.MISMATCH
+
+
+def test_a_night_goes_on_where_what_was_attested_cannot_be_read(
+    make: Make, honest: Path, tmp_path: Path, attester: Attester
+) -> None:
+    def said(subject: Subject) -> tuple[Coverage | None, str]:
+        raise Unavailable("the log does not answer")
+
+    night = nightly(Plan(), make(honest, attester, said=said), tmp_path)
+    assert night.verdict is Verdict.MATCH
+    assert any("the log does not answer" in note for note in night.notes)
 
 
 def test_a_disk_that_fails_while_signing_does_not_lose_the_report(

@@ -24,10 +24,11 @@ from hypothesis import strategies as st
 from auditkit.errors import BadArtifact
 from auditkit.trust import assignment
 from auditkit.trust.assignment import NEVER, SETTLED, Ranks, assign, needs
-from auditkit.trust.coverage import Anyone, cover
+from auditkit.trust.coverage import cover
 from auditkit.trust.rows import Entry, Rows
 from auditkit.verdict import Verdict
 from tests.conftest import ROOT
+from tests.trust.voters import Anyone
 
 DOCUMENT = (ROOT / "docs" / "assignment.md").read_text(encoding="utf-8")
 RUN, KEY, OTHER = "11" * 32, "22" * 32, "33" * 32
