@@ -48,6 +48,12 @@ def test_a_large_vocabulary(device: Any) -> None:
     check(device, normals(2, 1, 29_000), np.array([28_999]), launches=[(None, None, None), (128, 28_160, None)])
 
 
+def test_less_and_more_shared_memory_in_turns(device: Any) -> None:
+    """What a kernel was once allowed it may have again."""
+    launches = [(None, 28_160, None), (None, 14_000, None), (None, 28_160, None), (None, 0, None), (None, 20_000, None)]
+    check(device, normals(3, 1, 29_000), np.array([5]), launches=launches)
+
+
 @pytest.mark.parametrize("rows", [0, 1, 2, 33])
 def test_rows(device: Any, rows: int) -> None:
     check(device, normals(2, rows, 20), np.arange(rows) * 7 % 20)
