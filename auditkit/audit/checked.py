@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import mmap
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,8 @@ from auditkit.formats import canonical
 from auditkit.formats.digest import Digest, root
 from auditkit.formats.fields import Fields
 from auditkit.store.disk import writing
-from auditkit.store.owner import unique_suffix
+from auditkit.store.limits import STORE_LIMITS
+from auditkit.store.owner import abandoned, unique_suffix
 from auditkit.trust.rows import AUTOMATION, Rows
 from auditkit.verdict import Verdict
 
@@ -183,7 +185,7 @@ def remember(folder: Path, scope: Digest, new: Checked) -> None:
     old = _files(folder, scope)
     joined = len(old) + 1 > MAX_FILES
     data = (Checked.join([*(part for _, part in old), new]).unique() if joined else new).encode(scope)
-    final = folder / f"{unique_suffix()}{SUFFIX}"
+    final = folder / f"rows.{unique_suffix()}{SUFFIX}"
     with writing(final):
         folder.mkdir(parents=True, exist_ok=True)
         part = final.with_suffix(".part")
@@ -193,6 +195,10 @@ def remember(folder: Path, scope: Digest, new: Checked) -> None:
         except OSError:
             part.unlink(missing_ok=True)
             raise
+    for path in folder.glob("*.part"):
+        if abandoned(path, now=time.time(), after_seconds=STORE_LIMITS.leftover_seconds):
+            with contextlib.suppress(OSError):
+                path.unlink()
     # Only once the new file has its name. A process that misses an old one verifies again.
     for path, _ in old if joined else []:
         with contextlib.suppress(OSError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import multiprocessing
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from auditkit.errors import BadArtifact, UsageError
 from auditkit.formats.digest import root
 from auditkit.formats.record import StepRecord
 from auditkit.formats.step_audit import sha256_of
+from auditkit.store.owner import machine
 from auditkit.trust.keys import PublicKey
 from auditkit.verdict import Verdict
 from tests.audit.envelopes import KEYS, PUBLIC, about, chain, envelope, put, summary
@@ -272,6 +274,16 @@ def test_many_files_of_a_memory_are_joined(tmp_path: Path, counted: list[int]) -
         assert len(files(memory)) <= checked.MAX_FILES
     found = collect(tmp_path / "in", memory=memory)
     assert (found.remembered, len(counted)) == (12, 12)
+
+
+def test_what_a_killed_process_left_is_removed(folder: Path, tmp_path: Path) -> None:
+    memory = tmp_path / "memory"
+    left = put(memory, f"rows.{machine()}-{2**30}-{'0' * 12}.part", b"half of a file")
+    own = put(memory, f"rows.{machine()}-{os.getpid()}-{'0' * 12}.part", b"being written")
+    collect(folder, memory=memory)
+    assert not left.exists()
+    assert own.exists()
+    assert len(files(memory)) == 1
 
 
 def test_a_memory_that_cannot_be_written_is_no_failure(folder: Path, tmp_path: Path) -> None:
