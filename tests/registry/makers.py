@@ -14,7 +14,7 @@ from auditkit.trust.envelope import sign
 from auditkit.trust.keys import PrivateKey
 from auditkit.verdict import Verdict
 
-NOW = 1_800_000_000  # seconds since 1970: what the clocks of these tests begin at
+NOW = 1_750_000_000  # seconds since 1970, long past: what the clocks of these tests begin at
 MACHINE = Machine("cpu", "cpu-x86_64", "", "3.11.7", "2.4.6", "", "Linux")
 OTHER = "ef" * 32
 

@@ -1,0 +1,216 @@
+"""`auditkit registry serve` and its clients, each a process of its own, over either database."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from auditkit.formats.lease import Leases
+from auditkit.registry.folder import Folder, init, open_database
+from auditkit.registry.runs import KnownRun
+from auditkit.trust.keys import save_private, save_public
+from auditkit.verdict import Verdict
+from tests.conftest import ROOT
+from tests.registry.inprocess import ORIGIN
+from tests.registry.makers import Maker, key
+from tests.registry.server import Connection, running, write_policy
+
+posix = pytest.mark.optional("signals are POSIX's")
+
+
+def auditkit(*words: object) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", "auditkit", *map(str, words)],
+        capture_output=True,
+        encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1"},
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_from_init_to_restore(maker: Maker, address: str, tmp_path: Path) -> None:
+    folder, place = tmp_path / "registry", ("--database", address)
+    code, out, err = auditkit("registry", "init", folder, "--origin", ORIGIN, *place, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["log_key"].startswith(f"{ORIGIN}+")
+    envelopes = tmp_path / "attestations"
+    envelopes.mkdir()
+    for step in range(30):
+        (envelopes / f"step-{step}.json").write_bytes(maker.signed(step, key(1)))
+    with running(folder, *place) as server:
+        code, out, err = auditkit("submit", envelopes, "--registry", server.url)
+        assert (code, err) == (0, "")
+        assert "30 taken, 0 known before, 0 refused, 0 not taken yet" in out
+        (envelopes / "step-77.json").write_bytes(maker.signed(77, key(77)))
+        code, out, _ = auditkit("submit", envelopes, "--registry", server.url + "/", "--json")
+        assert code == 8
+        assert json.loads(out)["counts"] == {"taken": 0, "known": 30, "refused": 1, "later": 0}
+        code, out, _ = auditkit("registry", "backup", folder, tmp_path / "backup", *place)
+        assert (code, out.splitlines()[0]) == (0, f"30 attestations in {tmp_path / 'backup'}")
+        assert server.stop() == 0
+    assert [line.split()[0] for line in server.told] == ["serving", "stopped"]
+    code, out, _ = auditkit("registry", "init", tmp_path / "twin", "--origin", ORIGIN, "--log-key", folder / "log.key")
+    assert code == 0
+    code, out, err = auditkit("registry", "restore", tmp_path / "twin", tmp_path / "backup", "--json")
+    assert (code, json.loads(out)["attestations"]) == (0, 30), err
+    with running(tmp_path / "twin") as server:
+        code, out, _ = auditkit("submit", envelopes / "step-3.json", "--registry", server.url)
+        assert "0 taken, 1 known before" in out
+
+
+def test_claims(run: KnownRun, maker: Maker, tmp_path: Path) -> None:
+    init(tmp_path / "registry", ORIGIN)
+    for number in (1, 77):
+        save_private(tmp_path / f"{number}.key", key(number))
+    with running(tmp_path / "registry") as server:
+        claim = ("claim", "--registry", server.url, "--key", tmp_path / "1.key")
+        code, out, err = auditkit(*claim, "--count", 5, "--json")
+        assert (code, err) == (0, "")
+        first = json.loads(out)
+        assert (first["run"], first["run_id"], len(first["leases"])) == ("sotu-tiny", run.run_id, 5)
+        code, out, _ = auditkit(*claim, "--run", "sotu-tiny")
+        (step,) = [int(line.split()[1].rstrip(",")) for line in out.splitlines() if line.startswith("step ")]
+        assert code == 0
+        assert step not in [lease["step"] for lease in first["leases"]]
+        assert f"auditkit verify --steps {step}" in out
+        assert auditkit(*claim, "--run", "another")[0] == 2
+        assert auditkit(*claim, "--count", 65)[0] == 8
+        assert auditkit("claim", "--registry", server.url, "--key", tmp_path / "77.key")[0] == 8
+        # what the registry is called is part of what is signed
+        other = server.url.replace("127.0.0.1", "localhost")
+        assert auditkit("claim", "--registry", other, "--key", tmp_path / "1.key")[0] == 0
+
+
+def test_an_open_registry_takes_keys_beside_the_files(maker: Maker, tmp_path: Path) -> None:
+    init(tmp_path / "registry", ORIGIN)
+    files = tmp_path / "mine"
+    files.mkdir()
+    (files / "step-3.json").write_bytes(maker.signed(3, key(50)))
+    with running(tmp_path / "registry", "--open") as server:
+        assert auditkit("submit", files, "--registry", server.url)[0] == 8
+        save_public(files / "auditor.pem", key(50).public)
+        assert auditkit("submit", files, "--registry", server.url)[0] == 0
+
+
+def test_a_public_address_of_its_own(run: KnownRun, tmp_path: Path) -> None:
+    """Behind a proxy: a request signed for the address inside is refused, one for the address outside is taken."""
+    from auditkit.audit.submit import signed_request
+    from tests.registry.test_leases import request
+
+    init(tmp_path / "registry", ORIGIN)
+    with running(tmp_path / "registry", "--url", "https://Registry.Example/", "--proxy", "127.0.0.1") as server:
+        import time
+
+        connection, now = Connection(server.url), int(time.time())
+        for audience, expected in ((server.url, 403), ("https://registry.example", 201)):
+            data = signed_request(request(run, audience=audience, time=now), key(1))
+            status, body = connection.ask("POST", "/v1/leases", data)
+            assert status == expected, body
+        assert len(Leases.parse(body).leases) == 5
+
+
+@posix
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_under_load_ends_it_in_order(maker: Maker, address: str, tmp_path: Path, number: int) -> None:
+    init(tmp_path / "registry", ORIGIN, address=address)
+    envelopes = [maker.signed(step, key(1)) for step in range(600)]
+    taken: list[str] = []
+    with running(tmp_path / "registry", "--database", address) as server:
+
+        def submit(part: list[bytes]) -> None:
+            connection = Connection(server.url)
+            for envelope in part:
+                try:
+                    status, said = connection.submit(envelope)
+                except (OSError, ValueError):
+                    return
+                assert status == 201
+                taken.append(said["envelope"])
+
+        threads = [threading.Thread(target=submit, args=(envelopes[n::4],)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        while len(taken) < 40 and any(thread.is_alive() for thread in threads):
+            threads[0].join(0.001)
+        server.process.send_signal(number)
+        assert server.process.wait(60) == 0
+        for thread in threads:
+            thread.join(60)
+    assert server.told[-1] == "stopped"
+    database = open_database(Folder(tmp_path / "registry"), address)
+    stored = database.positions([bytes.fromhex(name) for name in taken])
+    assert len(stored) == len(taken) >= 40
+    origin, private = Folder(tmp_path / "registry").key()
+    from auditkit.trust.log_writer import LogWriter
+
+    checkpoint = LogWriter(Folder(tmp_path / "registry").log, origin, private).checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.size == database.size()  # it caught up before it ended
+    database.close()
+
+
+def test_two_processes_share_one_postgresql(maker: Maker, cluster: object, tmp_path: Path) -> None:
+    """Both take, the positions are dense, and one log comes of it."""
+    address = cluster.new_database()  # type: ignore[attr-defined]
+    init(tmp_path / "registry", ORIGIN, address=address)
+    policy, place = write_policy(tmp_path / "policy.toml"), ("--database", address)
+    with running(tmp_path / "registry", *place, policy=policy) as a:
+        with running(tmp_path / "registry", *place, policy=policy) as b:
+            found = []
+            for step in range(60):
+                connection = Connection((a, b)[step % 2].url)
+                status, said = connection.submit(maker.signed(step // 2, key(1 + step % 4 // 2)))
+                found.append((status, said["position"]))
+                connection.close()
+            assert b.stop() == 0
+        assert a.stop() == 0
+    taken = sorted(position for status, position in found if status == 201)
+    assert taken == list(range(len(taken)))
+    origin, private = Folder(tmp_path / "registry").key()
+    from auditkit.trust.log_writer import LogWriter
+
+    checkpoint = LogWriter(Folder(tmp_path / "registry").log, origin, private).checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.size == len(taken)
+
+
+def test_what_cannot_be_served(tmp_path: Path) -> None:
+    init(tmp_path / "registry", ORIGIN)
+    policy = write_policy(tmp_path / "policy.toml")
+    serve = ("registry", "serve", tmp_path / "registry", "--policy", policy, "--port", 0)
+    assert auditkit(*serve)[0] == 2  # no run
+    assert auditkit(*serve, "--run", tmp_path / "nowhere")[0] == 2
+    assert auditkit("registry", "serve", tmp_path, "--run", "sotu-tiny", "--policy", policy, "--port", 0)[0] == 5
+    code, _, err = auditkit(*serve, "--run", "sotu-tiny", "--run", "sotu-tiny")
+    assert (code, "given twice" in err) == (2, True)
+    with running(tmp_path / "registry") as server:
+        taken = server.url.rpartition(":")[2]
+        code, _, err = auditkit(*serve[:-1], taken, "--run", "sotu-tiny")
+        assert (code, "cannot listen" in err) == (5, True)
+
+
+def test_a_newer_database_is_refused(tmp_path: Path) -> None:
+    init(tmp_path / "registry", ORIGIN)
+    database = open_database(Folder(tmp_path / "registry"))
+    with database.engine.writing() as session:
+        session.run("UPDATE meta SET value = '2' WHERE name = 'schema'")
+    database.close()
+    policy = write_policy(tmp_path / "policy.toml")
+    code, out, err = auditkit(
+        "registry", "serve", tmp_path / "registry", "--run", "sotu-tiny", "--policy", policy, "--port", 0
+    )
+    assert (code, out) == (Verdict.UNSUPPORTED.code, "")
+    assert "tables of version 2" in err
+    assert auditkit("registry", "backup", tmp_path / "registry", tmp_path / "b")[0] == 6
