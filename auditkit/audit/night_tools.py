@@ -14,17 +14,20 @@ from auditkit.audit.attest import Attester
 from auditkit.audit.nightly import Tools
 from auditkit.audit.said import what_was_said
 from auditkit.audit.submit import Registry, Result
+from auditkit.audit.verify import verify
 from auditkit.errors import AuditkitError
 from auditkit.formats.digest import Digest
 from auditkit.formats.lease import registry_address
 from auditkit.replay.report import Report
 from auditkit.replay.run import Run, default_run, open_run
-from auditkit.replay.verify import verify
+from auditkit.store.disk import reading
 from auditkit.store.progress import Clock, Progress, SystemClock
 from auditkit.trust import beacon
 from auditkit.trust.beacon import Beacon
 from auditkit.trust.coverage import Coverage
 from auditkit.trust.keys import PrivateKey, load_private
+from auditkit.trust.policy import load_policy
+from auditkit.trust.remembered import data_dir
 
 KEY_VARIABLE = "AUDITKIT_KEY"
 AUTOMATION = "nightly"
@@ -33,8 +36,9 @@ AUTOMATION = "nightly"
 @dataclass(frozen=True)
 class Setting:
     """What an operator named: the options of a verification, the beacon in hexadecimal digits (None: drand's latest
-    round) and the relays to ask for it; places of attestations and the policy that tell which steps are needy; the
-    address of a registry."""
+    round) and the relays to ask for it; places of attestations that tell which steps are needy, under a policy, which
+    also says what the run's log must show; the folder where checkpoints of logs are remembered from night to night
+    (None: the user's); the address of a registry."""
 
     run: str | None = None
     artifacts: str | None = None
@@ -46,6 +50,7 @@ class Setting:
     places: Sequence[str] = ()
     policy: Path | None = None
     log_key: str | None = None
+    data: Path | None = None
     registry: str | None = None
 
 
@@ -64,7 +69,7 @@ def find_key(path: Path | None) -> PrivateKey | None:
 def make_tools(
     setting: Setting, key: PrivateKey | None, progress: Progress, downloads: Progress, *, clock: Clock | None = None
 ) -> Tools:
-    """The tools of a night. UsageError: the beacon is none, or no registry has that address."""
+    """The tools of a night. UsageError: the beacon is none, or no registry has that address; errors of the policy."""
     attester = Attester(key, AUTOMATION) if key else None
     own = _Own(setting, attester, progress, downloads, clock or SystemClock())
     return Tools(
@@ -74,6 +79,7 @@ def make_tools(
         beacon=own.beacon,
         verify=own.verify,
         said=own.said,
+        evidence=own.evidence,
         attester=attester,
         submit=own.submit if setting.registry is not None else None,
     )
@@ -90,6 +96,7 @@ class _Own:
         self._progress, self._downloads = progress, downloads
         self._given = beacon.parse(setting.beacon) if setting.beacon is not None else None
         self._name = setting.run if setting.run is not None else default_run()
+        self._policy = load_policy(setting.policy) if setting.policy else None
         if setting.registry is not None:
             registry_address(setting.registry)
 
@@ -120,6 +127,8 @@ class _Own:
         setting = self._setting
         return verify(
             self._name,
+            policy=self._policy,
+            data_dir=setting.data,
             steps=steps,
             artifacts=setting.artifacts,
             device=setting.device,
@@ -130,6 +139,13 @@ class _Own:
             work_key=self._attester.work_key if self._attester else None,
             clock=self.clock,
         )
+
+    def evidence(self) -> dict[str, bytes]:
+        """The checkpoints remembered of this and of earlier nights, and what proves that two cannot both be true."""
+        folder = self._setting.data or data_dir()
+        with reading(folder):
+            paths = sorted(path for path in folder.rglob("*") if path.is_file())
+            return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
     def submit(self, envelopes: Sequence[tuple[str, bytes]]) -> list[Result]:
         keys = [self._attester.key.public] if self._attester else []

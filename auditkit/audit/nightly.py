@@ -1,7 +1,8 @@
 """The nightly job: steps that a beacon draws are verified and attested, and everything that was found is kept.
 
-A night is one folder: result.json, report.json, attestations/ and, after a mismatch in a run with a signed log,
-checkpoints/. What is found is written before anything is done with it, so that a failure later on loses nothing.
+A night is one folder: result.json, report.json, attestations/ and, after a mismatch or a log that cannot be trusted,
+log/ with the signed checkpoints that were seen of the run's log, those of earlier nights included. What is found is
+written before anything is done with it, so that a failure later on loses nothing.
 
 A busy mirror is no failure of a night, but it must not go on unseen: a night that could not reach something ends as
 UNAVAILABLE while the last good night is not long ago, and as INCOMPLETE, which nobody should take for a success, from
@@ -62,7 +63,7 @@ class Tools:
     beacon     the random value, and what it takes to check it later
     verify     replays steps, written as --steps takes them, with the work key of `attester` where there is one
     said       what has been attested so far, or None; with the content digest of its policy
-    evidence   files that belong to a mismatch, by name: the checkpoints of the run's log
+    evidence   files that belong to a mismatch, by path: the checkpoints of the run's log
     submit     hands envelopes, each with the name of its file, to a registry
     """
 
@@ -177,9 +178,9 @@ def _verify(night: Night, plan: Plan, tools: Tools) -> None:
     night.report = report
     night.verdict, night.message, night.hint = report.verdict, report.message, report.hint
     _write(night.folder / "report.json", report.to_json().encode("ascii"))
-    if report.verdict is Verdict.MISMATCH:
-        for name, data in tools.evidence().items():
-            _write(night.folder / "checkpoints" / name, data)
+    if report.verdict in (Verdict.MISMATCH, Verdict.UNTRUSTED):
+        for path, data in tools.evidence().items():
+            _write(night.folder / "log" / path, data)
 
 
 def _said(night: Night, tools: Tools, subject: Subject) -> tuple[Coverage | None, Digest]:

@@ -23,7 +23,7 @@ Count = Annotated[
     int | None, typer.Option("--count", parser=options.number, metavar="K", help="How many steps. Default: 3.")
 ]
 Out = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="Where each night gets a folder; history.json lies there too.")
+    Path, typer.Option("--out", metavar="DIR", help="Where each night gets a folder, beside history.json and data/.")
 ]
 Key = Annotated[
     Path | None,
@@ -104,6 +104,7 @@ def nightly(
         places=places or (),
         policy=policy,
         log_key=log_key,
+        data=out / "data",
         registry=registry,
     )
     with Board() as board:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import datetime
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from auditkit.audit import drand
 from auditkit.audit.night_tools import KEY_VARIABLE, Setting, find_key, make_tools
-from auditkit.audit.nightly import Plan, nightly
+from auditkit.audit.nightly import Night, Plan, nightly
 from auditkit.errors import AuditkitError, BadArtifact, Unsupported, UsageError
 from auditkit.store.progress import Silent
 from auditkit.trust import beacon
 from auditkit.trust.beacon import Origin
 from auditkit.trust.keys import new_key, save_private
 from auditkit.verdict import Verdict
+from tests.audit import signed_runs
 from tests.audit.test_drand import NUMBER, PATH, RANDOMNESS, SIGNATURE, answer
+from tests.replay import make_run
 from tests.store import servers
 from tests.store.tools import FakeClock, Story
 
@@ -52,6 +55,31 @@ def test_a_night_with_everything_real(honest: Path, tmp_path: Path, clock: FakeC
     assert found["round"]["signature_verified"] is False
     attestation = json.loads((night.folder / found["attestations"][0]).read_bytes())
     assert attestation["signatures"][0]["keyid"] == found["keyid"]
+
+
+def test_a_log_that_is_rewritten_between_two_nights_fails_the_second_with_both_checkpoints_kept(
+    parts: make_run.Parts, tmp_path: Path, clock: FakeClock
+) -> None:
+    run, base = tmp_path / "run", tmp_path / "nights"
+    setting = Setting(run=str(run), device="cpu", beacon="5a" * 16, data=base / "data")
+
+    def night() -> Night:
+        clock.time += 1
+        return nightly(Plan(count=1), make_tools(setting, None, Silent(), Story(), clock=clock), base)
+
+    signed_runs.sign(make_run.publish(make_run.train_with(parts, wrong_step=3), run))
+    first = night()
+    shutil.rmtree(run)
+    signed_runs.sign(make_run.publish(parts, run))
+    second = night()
+    assert first.report is not None and first.report.steps
+    assert second.verdict is Verdict.UNTRUSTED
+    found = json.loads((second.folder / "result.json").read_text(encoding="ascii"))
+    assert (found["code"], found["steps"]) == (8, [])
+    assert "two histories" in found["message"]
+    kept = {path.name: path.read_text("utf-8") for path in (second.folder / "log" / "evidence").rglob("*.txt")}
+    assert kept["smaller.txt"] != kept["larger.txt"]
+    assert all(text.startswith("auditkit-run/") for name, text in kept.items() if name in ("smaller.txt", "larger.txt"))
 
 
 def test_without_a_relay_the_date_is_the_beacon_and_the_result_says_so(

@@ -217,7 +217,7 @@ def test_bad_bytes_that_stay_bad_fail_the_night(make: Make, honest: Path, tmp_pa
 
 def test_a_mismatch_fails_the_night_and_its_evidence_is_kept(make: Make, parts: make_run.Parts, tmp_path: Path) -> None:
     lying = make_run.publish(make_run.train_with(parts, wrong_step=3), tmp_path / "lying")
-    checkpoints = {"served": b"one", "remembered": b"another"}
+    checkpoints = {"checkpoints/served": b"one", "evidence/smaller.txt": b"another"}
     night = nightly(Plan(count=1000), make(lying, evidence=lambda: checkpoints), tmp_path / "nights")
     assert night.verdict is Verdict.MISMATCH
     found = result(night)
@@ -226,7 +226,8 @@ def test_a_mismatch_fails_the_night_and_its_evidence_is_kept(make: Make, parts: 
     report = json.loads((night.folder / "report.json").read_text(encoding="ascii"))
     (wrong,) = [step for step in report["steps"] if step["verdict"] == "MISMATCH"]
     assert wrong["published"] != wrong["computed"]
-    assert {p.name: p.read_bytes() for p in (night.folder / "checkpoints").iterdir()} == checkpoints
+    kept = [p for p in (night.folder / "log").rglob("*") if p.is_file()]
+    assert {p.relative_to(night.folder / "log").as_posix(): p.read_bytes() for p in kept} == checkpoints
 
 
 def test_no_checkpoints_are_kept_of_a_match(make: Make, honest: Path, tmp_path: Path) -> None:

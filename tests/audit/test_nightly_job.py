@@ -107,7 +107,8 @@ def test_the_workflow_keeps_the_evidence_whatever_happened() -> None:
     assert "AUDITKIT_KEY: ${{ secrets." in run
     folder = re.search(r"--out (\S+)", run)
     assert folder and f"path: {folder[1]}\n" in upload
-    assert WORKFLOW.count(f"path: {folder[1]}/{'history.json'}\n") == 2
+    remembered = "".join(f"            {folder[1]}/{name}\n" for name in ("history.json", "data"))
+    assert WORKFLOW.count(f"path: |\n{remembered}") == 2
 
 
 def test_make_and_the_workflow_start_the_same_job() -> None:
