@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from auditkit.cli import attest, cache, console, data, diff, doctor, fetch, key, nightly, plan, show, verify
+from auditkit.cli import attest, cache, console, coverage, data, diff, doctor, fetch, key, nightly, plan, show, verify
 from auditkit.cli import next as next_command
 from auditkit.cli.command import ComputingCommand
 from auditkit.cli.interrupt import INTERRUPTED, Signals
@@ -62,6 +62,9 @@ app.command("show", cls=ComputingCommand, short_help="Show a run, a record or th
 app.command("data", cls=ComputingCommand, short_help="Show the documents and the text behind a step.")(data.data)
 app.command("diff", cls=ComputingCommand, short_help="Compare two states bit by bit.")(diff.diff)
 app.command("doctor", cls=ComputingCommand, short_help="Test whether this machine is fit to verify.")(doctor.doctor)
+app.command("coverage", cls=ComputingCommand, short_help="Say which steps auditors have verified, and which not.")(
+    coverage.coverage
+)
 app.command("next", cls=ComputingCommand, short_help="Say which steps to verify next, by need and by chance.")(
     next_command.next_steps
 )
