@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -36,7 +37,10 @@ _INSTALL = "install auditkit-verifier[cuda13] (driver 580 or newer) or [cuda12],
 
 def _cupy() -> Any:
     try:
-        import cupy
+        with warnings.catch_warnings():
+            # The wheels of CUDA 12 have no common folder, which CuPy looks for on Windows and does without.
+            warnings.filterwarnings("ignore", message="CUDA path could not be detected")
+            import cupy
     except ModuleNotFoundError as error:
         raise Unsupported("CuPy is not installed, so no CUDA device can be used", hint=_INSTALL) from error
     except (ImportError, OSError, RuntimeError) as error:  # a library that it needs
