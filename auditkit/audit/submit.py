@@ -133,6 +133,15 @@ class Registry:
             self._progress.finish()
         return results
 
+    def submit_one(self, envelope: bytes, keys: Sequence[PublicKey] = ()) -> Result:
+        """Hand one envelope over. Untrusted: it is refused; Unavailable: the registry could not take it in time."""
+        (result,) = self.submit([("the attestation", envelope)], keys)
+        if result.status is Status.REFUSED:
+            raise Untrusted(f"{self.address}: {result.message}", hint=result.hint)
+        if result.status is Status.LATER:
+            raise Unavailable(result.message, hint=result.hint)
+        return result
+
     def claim(self, key: PrivateKey, run_id: str, count: int) -> Leases:
         """Ask for `count` steps of a run. Untrusted: the registry refuses; BadArtifact: its answer is none."""
         request = LeaseRequest(self.address, run_id, count, int(self._clock.wall()), secrets.token_hex(32))
