@@ -24,8 +24,8 @@ _TIMEOUT = 702  # cudaErrorLaunchTimeout, CUDA_ERROR_LAUNCH_TIMEOUT
 _CANNOT = {
     3: "CUDA does not start here: check nvidia-smi and the driver, or start a process of its own instead of a fork",
     34: "the CUDA library found is a stub: install the driver, or mend LD_LIBRARY_PATH",
-    35: "update the driver, or install auditkit-verifier[cuda12]",
-    36: "update the driver, or install auditkit-verifier[cuda12]",
+    35: "install or update the driver, or install auditkit-verifier[cuda12], or use --device cpu",
+    36: "install or update the driver, or install auditkit-verifier[cuda12], or use --device cpu",
     46: "another program holds the card exclusively (nvidia-smi -q -d COMPUTE): end it, or use --device cpu",
     100: "check nvidia-smi and the driver, or use --device cpu",
     200: "the driver is older than the compiler: update it, or install auditkit-verifier[cuda12]",
