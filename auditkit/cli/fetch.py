@@ -23,6 +23,7 @@ def fetch(
 
     `auditkit verify --offline` with the same steps then needs no network.
     """
+    from auditkit.audit.signed_log import SignedLog
     from auditkit.cli.console import printable
     from auditkit.cli.progress import Board, size
     from auditkit.replay.fetch import fetch as bring
@@ -31,7 +32,13 @@ def fetch(
     selection = select(step=step, steps=steps, random=random, seed=seed, part=part)
     with Board() as board:
         done = bring(
-            run, selection, artifacts=artifacts, cache_dir=cache_dir, offline=offline, downloads=board.handle()
+            run,
+            selection,
+            artifacts=artifacts,
+            cache_dir=cache_dir,
+            offline=offline,
+            downloads=board.handle(),
+            log=SignedLog(),
         )
     if json:
         return Outcome(Verdict.MATCH, to_json({"verdict": "MATCH", "code": 0, **done.to_dict()}))
@@ -41,5 +48,7 @@ def fetch(
     if done.needs.ranges:
         frames = sum(need.length for need in done.needs.ranges)
         lines.append(f"{size(frames):>10}  tokens and micro-batch leaves of the steps that are replayed")
+    if done.log:
+        lines.append(f"signed log  {printable(done.log)}")
     lines.append(f"all {size(done.needs.total)} are here and checked; {size(done.fetched)} were fetched now")
     return Outcome(Verdict.MATCH, "\n".join(lines))

@@ -10,7 +10,25 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from auditkit.cli import attest, cache, console, coverage, data, diff, doctor, fetch, key, nightly, plan, show, verify
+from auditkit.cli import (
+    attest,
+    cache,
+    claim,
+    console,
+    coverage,
+    data,
+    diff,
+    doctor,
+    fetch,
+    key,
+    log,
+    nightly,
+    plan,
+    registry,
+    show,
+    submit,
+    verify,
+)
 from auditkit.cli import next as next_command
 from auditkit.cli.command import ComputingCommand
 from auditkit.cli.interrupt import INTERRUPTED, Signals
@@ -73,7 +91,11 @@ app.command("nightly", cls=ComputingCommand, short_help="Verify and attest what 
 )
 app.add_typer(attest.app, name="attest")
 app.add_typer(key.app, name="key")
+app.add_typer(log.app, name="log")
 app.add_typer(cache.app, name="cache")
+app.command("submit", cls=ComputingCommand, short_help="Hand attestations over to a registry.")(submit.submit)
+app.command("claim", cls=ComputingCommand, short_help="Ask a registry which steps to verify next.")(claim.claim)
+app.add_typer(registry.app, name="registry")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

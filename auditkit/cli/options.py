@@ -43,6 +43,14 @@ Artifacts = Annotated[
     str | None,
     typer.Option("--artifacts", metavar="URL", help="Try this folder or URL first for every file but run.json."),
 ]
+Publisher = Annotated[
+    str | None,
+    typer.Option("--publisher", metavar="VKEY", help="The key that must have signed the run's log (NAME+HASH+BASE64)."),
+]
+LogPolicy = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="FILE", help="A policy whose [log] says who must have signed the run's log."),
+]
 Device = Annotated[
     str,
     typer.Option(

@@ -32,6 +32,7 @@ def plan(
 
     Reads the manifest and the indexes, and times a small step. Exit code 6 where memory or disk are too small.
     """
+    from auditkit.audit.signed_log import SignedLog
     from auditkit.cli.progress import Board
     from auditkit.replay.backend import choose
     from auditkit.replay.estimate import estimate
@@ -43,7 +44,7 @@ def plan(
     with Board() as board:
         opened = open_run(run, artifacts=artifacts, cache_dir=cache_dir, offline=offline, progress=board.handle())
         with opened:
-            found = estimate(opened, selection, backend)
+            found = estimate(opened, selection, backend, SignedLog())
     return Outcome(found.verdict, to_json(found.to_dict()) if json else "\n".join(_lines(found)))
 
 

@@ -17,6 +17,7 @@ _SAID = {
     Verdict.UNAVAILABLE: "something could not be fetched or read",
     Verdict.UNSUPPORTED: "this device, memory, disk or version cannot do it",
     Verdict.MACHINE_FAULT: "this machine calculates wrongly; that says nothing about the publisher",
+    Verdict.UNTRUSTED: "a signature, a key, or the history of the signed log is not the right one",
     Verdict.INCOMPLETE: "nothing, or not all that was asked for, was verified",
 }
 

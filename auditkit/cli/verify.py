@@ -14,6 +14,8 @@ def verify(
     part: options.Part = None,
     run: options.Run = None,
     artifacts: options.Artifacts = None,
+    publisher: options.Publisher = None,
+    policy: options.LogPolicy = None,
     device: options.Device = "auto",
     threads: options.Threads = None,
     offline: options.Offline = False,
@@ -27,14 +29,19 @@ def verify(
 
     Choose exactly one of --step, --steps and --random. A step whose start state is not published is reached from the
     last one before it that is, and every record on the way is checked too. With --attest, an attestation is signed for
-    each step, whether it matches or not.
+    each step, whether it matches or not. The signed log of a run that has one is verified as well; --publisher and
+    --policy say whose.
     """
+    from auditkit.audit.verify import rule
+    from auditkit.audit.verify import verify as replay_and_compare
     from auditkit.cli.progress import Board
     from auditkit.cli.render import report_text
     from auditkit.replay.selection import select
-    from auditkit.replay.verify import verify as replay_and_compare
+    from auditkit.trust.policy import load_policy
 
     select(step=step, steps=steps, random=random, seed=seed, part=part)  # before a folder is made for nothing
+    asked = load_policy(policy) if policy is not None else None
+    rule(publisher, asked)
     signer = signing.Signing.begin(attest, attest_dir, automation)
     with Board() as board:
         report = replay_and_compare(
@@ -45,6 +52,8 @@ def verify(
             seed=seed,
             part=part,
             artifacts=artifacts,
+            publisher=publisher,
+            policy=asked,
             device=device,
             threads=threads,
             offline=offline,

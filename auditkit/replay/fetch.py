@@ -24,6 +24,7 @@ class Fetched:
     needs: Needs
     places: tuple[Path, ...]
     fetched: int
+    log: str = ""  # what the check of the signed log says, for a run that has one
 
     def to_dict(self) -> dict[str, object]:
         """The result as JSON values."""
@@ -40,6 +41,7 @@ class Fetched:
             "fetched": self.fetched,
             "files": files,
             "ranges": ranges,
+            "log": self.log,
         }
 
 
@@ -63,15 +65,16 @@ def fetch(
     with opened:
         steps = selection.resolve(opened.size, opened.published)
         plan = intervals(steps, opened.published)
-        taken = log.needed(opened, plan) if log else None
+        taken, detail = log.needed(opened, plan) if log else None, ""
         if log:
-            opened.taken = log.check(opened, taken).records
+            found = log.check(opened, taken)
+            opened.taken, detail = found.records, found.detail
         needed = needs(opened, plan, records=taken is None)
         missing = needed.missing(opened)
         places = tuple(opened.store.file(need.path, need.size, need.digest) for need in needed.files)
         for need in needed.ranges:
             _range(opened, need.path, need.step)
-        return Fetched(opened.name, selection.describe(), steps, needed, places, missing)
+        return Fetched(opened.name, selection.describe(), steps, needed, places, missing, detail)
 
 
 def _range(run: Run, path: str, step: int) -> None:

@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from auditkit.audit.offline_proof import prove
+from auditkit.audit.signed_log import SignedLog
 from auditkit.cli.interrupt import Signals
 from auditkit.cli.main import run as run_main
+from auditkit.replay.run import open_run
+from tests.audit import signed_runs
 from tests.conftest import ROOT
 from tests.replay.conftest import honest, parts
 
@@ -31,6 +35,25 @@ class Done:
 Cli = Callable[..., Done]
 
 
+@dataclass(frozen=True)
+class Signed:
+    """A signed run: its folder, the publisher's vkey, and an offline proof of its step 5."""
+
+    run: Path
+    vkey: str
+    proof: Path
+
+
+@pytest.fixture(scope="session")
+def signed(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> Signed:
+    """The honest run with a signed log; do not write into it."""
+    folder = tmp_path_factory.mktemp("signed")
+    run, proof = signed_runs.sign(signed_runs.copy(honest, folder / "tiny")), folder / "step-5.tlog-proof"
+    with open_run(str(run)) as opened:
+        proof.write_bytes(prove(SignedLog(data=folder / "data").open(opened), 5).encode())
+    return Signed(run, signed_runs.key_of(run).text, proof)
+
+
 def environment(cache: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a command under test; the network guard comes with PYTHONPATH (tests/conftest.py)."""
     dropped = {"NO_COLOR", "FORCE_COLOR", "AUDITKIT_DEBUG", "COLUMNS", "PYTHONIOENCODING"}
@@ -40,6 +63,7 @@ def environment(cache: Path, extra: Mapping[str, str] | None = None) -> dict[str
         **kept,
         "PYTHONPATH": path,
         "AUDITKIT_CACHE": str(cache),
+        "AUDITKIT_DATA": str(cache.parent / "data"),
         "COLUMNS": "100",
         "PYTHONUTF8": "1",
         **(extra or {}),
@@ -69,6 +93,7 @@ def cli(tmp_path: Path) -> Cli:
 def main(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     """Run `auditkit ARGUMENTS` in this process, which saves the start of an interpreter."""
     monkeypatch.setenv("AUDITKIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("AUDITKIT_DATA", str(tmp_path / "data"))
 
     def command(*arguments: object) -> Done:
         capsys.readouterr()

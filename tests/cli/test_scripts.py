@@ -2,7 +2,8 @@
 
     # a comment
     > auditkit verify --run $RUN --step 0      the command; $RUN is an honest run, $WORK an empty folder,
-                                               $KEY a private key, $ATTESTED files of make_attested.py
+                                               $KEY a private key, $ATTESTED files of make_attested.py,
+                                               $SIGNED a signed run, $VKEY its key, $PROOF a proof of its step 5
     ? 0                                        its exit code
     1 run        tiny                          a line of stdout; * stands for any text within the line
     1 ...                                      any number of lines, none included
@@ -23,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from auditkit.trust.keys import PrivateKey, save_private
-from tests.cli.conftest import Cli, Done
+from tests.cli.conftest import Cli, Done, Signed
 
 KEY = PrivateKey(bytes(range(32)))
 ATTESTED = Path(__file__).parent / "attested"
@@ -70,11 +71,12 @@ def pattern(lines: list[str]) -> re.Pattern[str]:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_script(script: Path, cli: Cli, honest: Path, tmp_path: Path) -> None:
+def test_script(script: Path, cli: Cli, honest: Path, signed: Signed, tmp_path: Path) -> None:
     key = tmp_path / "key.pem"
     save_private(key, KEY)
     names = {"$RUN": honest.as_posix(), "$WORK": (tmp_path / "work").as_posix(), "$KEY": key.as_posix()}
     names["$ATTESTED"] = ATTESTED.as_posix()
+    names |= {"$SIGNED": signed.run.as_posix(), "$PROOF": signed.proof.as_posix(), "$VKEY": signed.vkey}
     (tmp_path / "work").mkdir()
 
     def run(command: Command) -> Done:
