@@ -46,10 +46,15 @@ def _lines(report: DataReport) -> Iterator[str]:
     yield f"run    {printable(report.run)}, step {report.step}"
     yield f"batch  {report.batch}, as its record says"
     yield f"data   {printable(report.title)} ({printable(report.license)})"
-    for source, text in zip(report.sequences, report.texts, strict=True):
+    for source in report.sources:
+        yield f"source {source.name}, weight {source.weight}: {printable(source.title)} ({printable(source.license)})"
+    for sequence, text in zip(report.sequences, report.texts, strict=True):
         yield ""
-        yield f"sequence {source.number}: epoch {source.epoch}, window {source.window}, corpus token {source.begin} on"
-        for passage in source.passages:
+        of = f"{sequence.source}, " if sequence.source else ""
+        whose = "source" if sequence.source else "corpus"
+        where = f"epoch {sequence.epoch}, window {sequence.window}, {whose} token {sequence.begin} on"
+        yield f"sequence {sequence.number}: {of}{where}"
+        for passage in sequence.passages:
             yield f"  {printable(passage.document)}, tokens {passage.begin} to {passage.end - 1}"
         yield from (f"    | {printable(line)}" for line in text.split("\n"))
     yield ""
@@ -59,4 +64,4 @@ def _lines(report: DataReport) -> Iterator[str]:
         found = report.derived
         yield f"  {found.documents} documents, {found.tokens} tokens, tokenised again with {found.library}"
     yield "not checked:"
-    yield "  - the training step itself (`auditkit verify --step N` does)"
+    yield from (f"  - {text}" for text in report.not_checked)

@@ -1,12 +1,12 @@
 """Does a step's batch follow from corpus, tokenizer and seed: the text is tokenised again and the windows compared.
 
-The only module that uses the `tokenizers` library, and only when it is asked to: a verification of a step works on the
-published token ids and needs none.
+Here for a corpus that is one text in one file: all of it is read and compared. block_corpus.py reads only what a step
+needs, where the text lies in blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,18 +14,17 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from auditkit.errors import BadArtifact, Incomplete, MismatchError
+from auditkit.errors import BadArtifact, MismatchError
 from auditkit.formats.corpus import CorpusIndex, Document
 from auditkit.formats.digest import content_digest
 from auditkit.formats.limits import LIMITS
+from auditkit.replay.encoder import TextEncoder
 from auditkit.replay.run import Run
-from auditkit.replay.sources import Sequence
+from auditkit.replay.sources import Sequence, corpus_index, sequences
 from auditkit.replay.steps import DerivedSteps
 from auditkit.store.progress import Progress
 
-Encode = Callable[[str], list[int]]
-
-_MISSING_HINT = "pip install 'auditkit-verifier[data]' installs it; verification itself does not need it"
+_CHUNK = 1 << 20  # bytes decompressed at a time: what a document claims to have is not asked for at once
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def derive(run: Run, index: CorpusIndex, step: int, sources: tuple[Sequence, ...
     MismatchError: another number of tokens in a document, or other tokens in a window or among the published ids, with
     the first differing index.
     """
-    encode, library = _encoder(run)
+    encoder = encoder_of(run)
     published = run.tokens(step)
     width = run.manifest.data.context_length + 1
     windows = np.full((len(sources), width), -1, dtype=np.int64)
@@ -52,17 +51,34 @@ def derive(run: Run, index: CorpusIndex, step: int, sources: tuple[Sequence, ...
     progress.start("tokenise", index.text_size, "bytes")
     try:
         for document, text in documents(run, index):
-            ids = np.array([*encode(text), run.manifest.data.end_of_text], dtype=np.int64)
-            _same_count(document, ids.size, library)
-            _same_ids(run, document, begin, ids, library)
+            ids = np.append(next(encoder.ids([text])), run.manifest.data.end_of_text)
+            same_count(document.name, document.tokens, ids.size, encoder.library)
+            _same_ids(run, document, begin, ids, encoder.library)
             for row, source in enumerate(sources):
-                _copy(windows[row], ids, begin - source.begin)
+                copy_ids(windows[row], ids, begin - source.begin)
             begin += ids.size
             progress.advance(document.size)
     finally:
         progress.finish()
-    _compare(published, windows, sources, library)
-    return Derived(library, len(index.documents), begin)
+    compare_windows(published, windows, sources, encoder.library)
+    return Derived(encoder.library, len(index.documents), begin)
+
+
+class WholeCorpus:
+    """The corpus of a run whose text is one file."""
+
+    def __init__(self, run: Run) -> None:
+        """Reads the index. BadArtifact, Unavailable."""
+        self._run = run
+        self._index = corpus_index(run)
+
+    def sequences(self, step: int) -> tuple[Sequence, ...]:
+        """Where each sequence of a step's batch comes from."""
+        return sequences(self._run, self._index, step)
+
+    def derive(self, step: int, sources: tuple[Sequence, ...], progress: Progress) -> Derived:
+        """See `derive`."""
+        return derive(self._run, self._index, step, sources, progress)
 
 
 def documents(run: Run, index: CorpusIndex) -> Iterator[tuple[Document, str]]:
@@ -89,41 +105,34 @@ def documents(run: Run, index: CorpusIndex) -> Iterator[tuple[Document, str]]:
 
 
 def _read(stream: Any, size: int, path: str) -> bytes:
+    parts = []
     try:
-        data: bytes = stream.read(size) if size else b""
+        while size and (part := stream.read(min(size, _CHUNK))):
+            parts.append(part)
+            size -= len(part)
     except zstandard.ZstdError as error:
         raise BadArtifact(f"{path}: not zstd: {error}") from error
-    return data
+    return b"".join(parts)
 
 
-def _encoder(run: Run) -> tuple[Encode, str]:
-    """Text to ids as the trainer does it, and the library's name and version."""
+def encoder_of(run: Run) -> TextEncoder:
+    """Text to ids as the trainer does it. Incomplete: the tokenizers library is not installed; BadArtifact."""
     path = run.manifest.data.tokenizer.path
-    data = run.read(path)
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise Incomplete("the tokenizers library is not installed", hint=_MISSING_HINT) from error
-    try:
-        made: Any = tokenizers.Tokenizer.from_buffer(data)
-    except (ValueError, TypeError) as error:
-        raise BadArtifact(f"{path}: {str(error).lower()}") from error
-    # the name of a special token inside a document is text: only the end of a document gives the special id
-    made.encode_special_tokens = True
-    return (lambda text: list(made.encode(text, add_special_tokens=False).ids)), f"tokenizers {tokenizers.__version__}"
+    return TextEncoder(run.read(path), path)
 
 
-def _copy(window: NDArray[np.int64], ids: NDArray[np.int64], offset: int) -> None:
+def copy_ids(window: NDArray[np.int64], ids: NDArray[np.int64], offset: int) -> None:
     """Put the ids that begin `offset` places after the window's beginning where they belong, if they reach into it."""
     begin, end = max(offset, 0), min(offset + ids.size, window.size)
     if begin < end:
         window[begin:end] = ids[begin - offset : end - offset]
 
 
-def _same_count(document: Document, found: int, library: str) -> None:
-    if found != document.tokens:
+def same_count(name: str, tokens: int, found: int, library: str) -> None:
+    """Refuse a document that has `found` ids here and `tokens` by the corpus; MismatchError."""
+    if found != tokens:
         raise MismatchError(
-            f"document {document.name} has {found} tokens with {library}, the corpus index says {document.tokens}",
+            f"document {name} has {found} tokens with {library}, the corpus index says {tokens}",
             hint="another tokenizer.json, or a release of the library that tokenises otherwise",
         )
 
@@ -142,7 +151,10 @@ def _same_ids(run: Run, document: Document, begin: int, ids: NDArray[np.int64], 
         )
 
 
-def _compare(published: NDArray[Any], windows: NDArray[np.int64], sources: tuple[Sequence, ...], library: str) -> None:
+def compare_windows(
+    published: NDArray[Any], windows: NDArray[np.int64], sources: tuple[Sequence, ...], library: str
+) -> None:
+    """Refuse published tokens (sequences, context_length + 1) that are not the derived ones; MismatchError."""
     different = np.argwhere(published.astype(np.int64) != windows)
     if different.size:
         row, column = map(int, different[0])

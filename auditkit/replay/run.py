@@ -15,6 +15,7 @@ from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import StepRecord, expand, log_root
 from auditkit.formats.run import RunManifest
+from auditkit.replay.drawn import check_end
 from auditkit.replay.steps import DerivedSteps, Steps, StoredSteps
 from auditkit.store import Clock, Progress, Silent, Store, SystemClock, locate
 from auditkit.store.locate import known
@@ -56,6 +57,7 @@ class Run:
         self.store = store
         self.progress = progress  # of downloads and unpacking
         self.manifest = RunManifest.parse(manifest)
+        check_end(self.manifest.data, self.manifest.log.size * self.manifest.recipe.batch.sequences)
         self.manifest_digest = self.manifest.digest()
         self.run_id = self.manifest.run_id()
         store.use_mirrors(self.manifest.mirrors)

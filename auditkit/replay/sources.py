@@ -1,15 +1,12 @@
-"""Which windows of which documents a step saw (docs/architecture.md, "How the stream follows from the corpus")."""
+"""Which windows of which documents a step saw (docs/formats.md, "How the stream follows from the corpus")."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from auditkit.errors import BadArtifact
 from auditkit.formats.corpus import CorpusIndex
-from auditkit.numerics.shuffle import window_order
+from auditkit.replay.drawn import order_of
 from auditkit.replay.run import Run
 
 
@@ -24,13 +21,17 @@ class Passage:
 
 @dataclass(frozen=True)
 class Sequence:
-    """One sequence of a batch: window `window` of epoch `epoch`, tokens begin..begin+T+1 of all documents joined."""
+    """One sequence of a batch: window `window` of epoch `epoch`, tokens begin..begin+T+1 of all documents joined.
+
+    With declared sources these are epoch, window and tokens of `source`, called by its name.
+    """
 
     number: int
     epoch: int
     window: int
     begin: int
     passages: tuple[Passage, ...]
+    source: str = ""
 
 
 def corpus_index(run: Run) -> CorpusIndex:
@@ -53,15 +54,11 @@ def corpus_index(run: Run) -> CorpusIndex:
 def sequences(run: Run, index: CorpusIndex, step: int) -> tuple[Sequence, ...]:
     """Where each sequence of a step's batch comes from, by the seed alone."""
     count, width = run.recipe.batch.sequences, run.manifest.data.context_length
-    orders: dict[int, NDArray[np.int64]] = {}
+    drawn = order_of(run.manifest.data).drawn(step * count, (step + 1) * count)
     found = []
-    for number in range(step * count, (step + 1) * count):
-        epoch, place = divmod(number, run.manifest.data.windows)
-        if epoch not in orders:
-            orders[epoch] = window_order(run.manifest.data.seed, epoch, run.manifest.data.windows)
-        window = int(orders[epoch][place])
+    for number, (epoch, window) in enumerate(zip(drawn.epoch.tolist(), drawn.window.tolist(), strict=True)):
         begin = window * width
         spans = index.spans(begin, begin + width + 1)
         passages = tuple(Passage(index.documents[s.document].name, s.begin, s.end) for s in spans)
-        found.append(Sequence(number, epoch, window, begin, passages))
+        found.append(Sequence(step * count + number, epoch, window, begin, passages))
     return tuple(found)

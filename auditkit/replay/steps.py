@@ -120,14 +120,7 @@ class DerivedSteps:
 
     @cached_property
     def _windows(self) -> Windows:
-        data = self._run.manifest.data
-        return Windows(
-            self.ids,
-            context_length=data.context_length,
-            sequences=self._run.recipe.batch.sequences,
-            seed=data.seed,
-            windows=data.windows,
-        )
+        return Windows.of(self._run.manifest.data, self.ids, self._run.recipe.batch.sequences)
 
     @cached_property
     def _compact(self) -> CompactRecords:

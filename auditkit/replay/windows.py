@@ -1,64 +1,73 @@
-"""Which tokens a step consumes, cut from the ids of the corpus (docs/architecture.md, "How the stream follows").
+"""Which tokens a step consumes, cut from the ids of the corpus (docs/formats.md, "How the stream follows").
 
 The trainer reads its batches here as well.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from auditkit.numerics.shuffle import window_order
+from auditkit.formats.data_spec import DataSpec
+from auditkit.replay.drawn import Order, SortedOrder, order_of
 
-_ORDERS = 2  # epochs kept: a batch may span two, and steps are asked for in rising order
 _TOKENS = 1 << 20  # of batches cut at a time
 
 
-class Windows:
-    """The batch of any step, a pure function of ids, seed and step: nothing has to be restored on resume."""
+class IdsLike(Protocol):
+    """All ids (tokens,) uint16 or uint32, sources one after the other: an array, or what reads from the disk as one."""
 
-    def __init__(self, ids: NDArray[Any], *, context_length: int, sequences: int, seed: int, windows: int) -> None:
-        self._ids = ids  # (tokens,) uint16 or uint32
-        self._width = context_length
+    def __getitem__(self, index: NDArray[np.int64], /) -> NDArray[Any]: ...
+
+
+class Windows:
+    """The batch of any step, a pure function of ids, data section and step: nothing has to be restored on resume."""
+
+    def __init__(self, ids: IdsLike, *, context_length: int, sequences: int, seed: int, windows: int) -> None:
+        self._set(ids, context_length, sequences, SortedOrder(seed, windows), np.zeros(1, np.int64))
+
+    @classmethod
+    def of(cls, data: DataSpec, ids: IdsLike, sequences: int) -> Windows:
+        """The batches of `sequences` sequences that follow from a data section and the ids of all its sources."""
+        offsets = list(itertools.accumulate((source.tokens for source in data.sources), initial=0))
+        made = cls.__new__(cls)
+        made._set(ids, data.context_length, sequences, order_of(data), np.array(offsets, np.int64))
+        return made
+
+    def _set(self, ids: IdsLike, width: int, sequences: int, order: Order, offsets: NDArray[np.int64]) -> None:
+        self._ids = ids
+        self._width = width
         self._sequences = sequences
-        self._seed = seed
-        self._windows = windows
-        self._orders: OrderedDict[int, NDArray[np.int64]] = OrderedDict()  # epoch -> (windows,)
+        self._order = order
+        self._offsets = offsets  # where the ids of each source begin
 
     def tokens(self, step: int) -> NDArray[Any]:
-        """The step's windows (sequences, context_length + 1), in the dtype of the ids; a batch may span two epochs."""
-        tokens: NDArray[Any] = self._cut(step, step + 1)[0]
-        return tokens
+        """The step's windows (sequences, context_length + 1), in the dtype of the ids; a batch may span two epochs.
+
+        BadArtifact where declared data end before.
+        """
+        return self.part(step, 0, self._sequences)
+
+    def part(self, step: int, first: int, stop: int) -> NDArray[Any]:
+        """Rows first to stop - 1 of the step's tokens, nothing else being read: what one of several ranks needs."""
+        if not 0 <= first <= stop <= self._sequences:
+            raise IndexError(f"sequences {first} to {stop} of {self._sequences}")
+        return self._cut(step * self._sequences + first, step * self._sequences + stop)
 
     def batches(self, steps: int) -> Iterator[NDArray[Any]]:
         """The batches of steps 0 to steps - 1, in order; memory holds a few thousand windows at a time."""
         chunk = max(1, _TOKENS // (self._sequences * (self._width + 1)))
         for start in range(0, steps, chunk):
-            yield from self._cut(start, min(start + chunk, steps))
+            stop = min(start + chunk, steps)
+            found = self._cut(start * self._sequences, stop * self._sequences)
+            yield from found.reshape(stop - start, self._sequences, self._width + 1)
 
-    def _cut(self, start: int, stop: int) -> NDArray[Any]:
-        """(stop - start, sequences, context_length + 1) tokens."""
-        begins = self._numbers(start * self._sequences, stop * self._sequences) * self._width
-        found: NDArray[Any] = self._ids[begins[:, None] + np.arange(self._width + 1)]
-        return found.reshape(stop - start, self._sequences, self._width + 1)
-
-    def _numbers(self, first: int, end: int) -> NDArray[np.int64]:
-        """The windows of sequences first to end - 1 -> (end - first,) int64."""
-        parts = []
-        while first < end:
-            epoch, place = divmod(first, self._windows)
-            count = min(end - first, self._windows - place)
-            parts.append(self._order(epoch)[place : place + count])
-            first += count
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    def _order(self, epoch: int) -> NDArray[np.int64]:
-        if epoch not in self._orders:
-            self._orders[epoch] = window_order(self._seed, epoch, self._windows)
-            if len(self._orders) > _ORDERS:
-                self._orders.popitem(last=False)
-        return self._orders[epoch]
+    def _cut(self, first: int, end: int) -> NDArray[Any]:
+        """(end - first, context_length + 1) tokens of sequences first to end - 1."""
+        drawn = self._order.drawn(first, end)
+        begins = self._offsets[drawn.source] + drawn.window * self._width
+        return self._ids[begins[:, None] + np.arange(self._width + 1)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from math import ceil, floor
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from auditkit.errors import UsageError
 from auditkit.numerics.mixture import MAX_SUM, Period
 from tests.ops.elementary_checks import load
+from tests.ops.oracle.order import period as oracle
 
 weights_of_some = st.lists(st.integers(1, 60), min_size=1, max_size=9)
 
@@ -27,27 +27,12 @@ def test_vectors() -> None:
     assert blake3(whole.astype("<i8").tobytes()).hexdigest() == vector["digest"]
 
 
-def as_written(weights: list[int]) -> list[tuple[int, int]]:
-    """Section 6.8.2 with fractions."""
-    total, used, found = sum(weights), [0] * len(weights), []
-    for r in range(total):
-        open_ = [
-            (ceil(Fraction((used[i] + 1) * total, w)), i)
-            for i, w in enumerate(weights)
-            if used[i] < w and floor(Fraction(used[i] * total, w)) <= r
-        ]
-        _, i = min(open_)
-        found.append((i, used[i]))
-        used[i] += 1
-    return found
-
-
 @settings(max_examples=60)
 @given(weights_of_some)
 def test_follows_the_written_rule_and_keeps_every_share(weights: list[int]) -> None:
     period, total = Period.of(weights), sum(weights)
     found = list(zip(period.source.tolist(), period.place.tolist(), strict=True))
-    assert found == as_written(weights)
+    assert found == oracle(weights)
     counts = [0] * len(weights)
     for number, (source, place) in enumerate(found, start=1):
         assert place == counts[source]

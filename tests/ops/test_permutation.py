@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 
 import numpy as np
@@ -11,8 +10,8 @@ from blake3 import blake3
 
 from auditkit.errors import UsageError
 from auditkit.numerics.permutation import half_bits, permute, stream_of
-from tests.ops import elementary_scalar as scalar
 from tests.ops.elementary_checks import load
+from tests.ops.oracle.order import window
 from tests.same_bits import assert_same_bits
 
 
@@ -33,33 +32,18 @@ def test_vectors() -> None:
     assert blake3(large.tobytes()).hexdigest() == vector["digest"]
 
 
-def as_written(seed: int, source: int, epoch: int, windows: int, place: int) -> int:
-    """Section 6.8.1 with Python integers."""
-    text = b"auditkit window permutation" + source.to_bytes(8, "little") + epoch.to_bytes(8, "little")
-    stream = int.from_bytes(blake3(text).digest()[:8], "little")
-    h = next(h for h in itertools.count(1) if 4**h >= windows)
-    value = place
-    while True:
-        a, b = divmod(value, 2**h)
-        for r in range(8):
-            a, b = b, a ^ scalar.philox(seed, stream, b + 2**32 * r)[0] % 2**h
-        value = a * 2**h + b
-        if value < windows:
-            return value
-
-
 @pytest.mark.parametrize(
     ("seed", "source", "epoch", "windows"), [(0, 0, 0, 37), (2**64 - 1, 3, 2**40, 64), (5, 1, 1, 65)]
 )
 def test_follows_the_written_rounds(seed: int, source: int, epoch: int, windows: int) -> None:
-    assert order(seed, source, epoch, windows) == [as_written(seed, source, epoch, windows, p) for p in range(windows)]
+    assert order(seed, source, epoch, windows) == [window(seed, source, epoch, windows, p) for p in range(windows)]
 
 
 @pytest.mark.parametrize("windows", [2**40, 2**40 - 1, 2**38 + 1, 10**9])
 def test_follows_the_written_rounds_in_large_epochs(windows: int) -> None:
     places = [0, 1, windows // 3, windows - 1]
     found = permute(9, 2, 7, windows, np.array(places, np.int64))
-    assert found.tolist() == [as_written(9, 2, 7, windows, place) for place in places]
+    assert found.tolist() == [window(9, 2, 7, windows, place) for place in places]
 
 
 @pytest.mark.parametrize("windows", [*range(1, 70), 255, 256, 257, 1023, 1024, 1025, 4095, 4096, 4097, 20_000])

@@ -222,6 +222,7 @@ def publish(parts: Parts, folder: Path) -> Path:
 def write(parts: Parts, folder: Path, spec: DataSpec, rows: Sequence[RecordRow], files: dict[str, bytes]) -> Path:
     """Write `files`, the states and a manifest whose log is that of `rows`."""
     for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
     states = tuple(_publish_state(parts, folder, number) for number in parts.published)
     identity = run_id(parts.name, parts.recipe, spec)
@@ -250,12 +251,8 @@ def artifacts(folder: Path) -> tuple[Artifact, ...]:
     found = []
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
-        if (
-            path.is_file()
-            and name != "run.json"
-            and not name.endswith(".zst")
-            or name in ("corpus.txt.zst", "ids.bin.zst")
-        ):
+        shard_of_a_state = name.startswith("states/") and name.endswith(".zst")  # its index lists it
+        if path.is_file() and name != "run.json" and not shard_of_a_state:
             data = path.read_bytes()
             found.append(Artifact(name, len(data), content_digest(data)))
     return tuple(sorted(found, key=lambda artifact: artifact.path))
