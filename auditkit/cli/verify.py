@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from auditkit.cli import options, signing
 from auditkit.cli.outcome import Outcome
+
+if TYPE_CHECKING:
+    from auditkit.formats.policy import Policy
+    from auditkit.replay.report import Report
 
 
 def verify(
@@ -32,16 +39,12 @@ def verify(
     each step, whether it matches or not. The signed log of a run that has one is verified as well; --publisher and
     --policy say whose.
     """
-    from auditkit.audit.verify import rule
     from auditkit.audit.verify import verify as replay_and_compare
     from auditkit.cli.progress import Board
-    from auditkit.cli.render import report_text
     from auditkit.replay.selection import select
-    from auditkit.trust.policy import load_policy
 
     select(step=step, steps=steps, random=random, seed=seed, part=part)  # before a folder is made for nothing
-    asked = load_policy(policy) if policy is not None else None
-    rule(publisher, asked)
+    asked = _policy(policy, publisher)
     signer = signing.Signing.begin(attest, attest_dir, automation)
     with Board() as board:
         report = replay_and_compare(
@@ -63,6 +66,22 @@ def verify(
             work_key=signer.attester.work_key if signer else None,
             on_step=signer.step if signer else None,
         )
+    return _outcome(report, signer, json)
+
+
+def _policy(path: Path | None, publisher: str | None) -> Policy | None:
+    """The policy of a file, if one is given. UsageError: `publisher` is no vkey, or not the policy's."""
+    from auditkit.audit.verify import rule
+    from auditkit.trust.policy import load_policy
+
+    policy = load_policy(path) if path is not None else None
+    rule(publisher, policy)
+    return policy
+
+
+def _outcome(report: Report, signer: signing.Signing | None, json: bool) -> Outcome:
+    from auditkit.cli.render import report_text
+
     if signer:
         return signer.outcome(report, report_text(report), json=json)
     return Outcome(report.verdict, report.to_json() if json else report_text(report))
