@@ -9,7 +9,7 @@ import binascii
 from starlette.requests import ClientDisconnect, Request
 
 from auditkit.errors import AuditkitError, BadArtifact, UsageError
-from auditkit.registry.answers import NotAllowed, TooSlow
+from auditkit.registry.refusals import NotAllowed, TooSlow
 from auditkit.trust.keys import PublicKey
 
 ENVELOPE_TYPES = ("application/json", "application/vnd.dsse.envelope.v1+json")

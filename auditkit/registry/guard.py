@@ -14,9 +14,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from auditkit.errors import AuditkitError, Unavailable
-from auditkit.registry.answers import NotAllowed, NotFound, TooMany, error_answer
+from auditkit.registry.answers import error_answer
 from auditkit.registry.buckets import Buckets, address_name
 from auditkit.registry.limits import RegistryLimits
+from auditkit.registry.refusals import NotAllowed, NotFound, TooMany
 
 # Data is public, so pages of others may read it; nothing here is to be run, framed or guessed at.
 _HEADERS = {

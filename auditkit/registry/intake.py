@@ -14,10 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from auditkit.errors import AuditkitError, Untrusted
-from auditkit.registry.answers import TooMany
 from auditkit.registry.buckets import Buckets
 from auditkit.registry.database import Database, New
 from auditkit.registry.limits import RegistryLimits
+from auditkit.registry.refusals import TooMany
 from auditkit.store.progress import Clock
 from auditkit.trust.keys import PublicKey
 

@@ -17,10 +17,10 @@ import numpy as np
 from auditkit.errors import Untrusted, UsageError
 from auditkit.formats.dsse import Envelope
 from auditkit.formats.lease import PAYLOAD_TYPE, Lease, LeaseRequest, Leases
-from auditkit.registry.answers import TooMany
 from auditkit.registry.database import Database, add_key
 from auditkit.registry.ledger import Ledger
 from auditkit.registry.limits import RegistryLimits
+from auditkit.registry.refusals import TooMany
 from auditkit.registry.runs import KnownRun, Runs
 from auditkit.trust.assignment import NEVER, SETTLED, Levels, Ranks, assign, needs
 from auditkit.trust.coverage import Coverage

@@ -12,7 +12,7 @@ from auditkit.trust.coverage import Coverage, Voters, cover
 from auditkit.trust.rows import Entry, Rows
 from auditkit.verdict import Verdict
 
-# Computing a coverage may take a tenth of the time: one that took 2 s is computed again after 20 s at the earliest.
+# Coverage and pages may take a tenth of the time each: what took 2 s is made again after 20 s at the earliest.
 SHARE = 10
 
 

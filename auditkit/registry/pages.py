@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditkit.formats.digest import content_digest
 from auditkit.formats.times import time_text
-from auditkit.registry.ledger import Covered
+from auditkit.registry.ledger import SHARE, Covered
 from auditkit.registry.runs import KnownRun
 from auditkit.trust.coverage import Status
 from auditkit.trust.page import page
@@ -46,7 +46,8 @@ class Pages:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._kept: dict[int, tuple[int, bytes]] = {}  # by run: the position it tells of, and the page
+        # by run: the position that the page tells of, the page, and when it may be made again
+        self._kept: dict[int, tuple[int, bytes, float]] = {}
         self._lock = threading.Lock()
 
     def html(self, run: KnownRun | None) -> bytes:
@@ -56,11 +57,14 @@ class Pages:
             return _list(self._registry.setting.origin, runs)
         wanted = run or runs[0]
         covered = self._registry.ledger.coverage(wanted)
+        now = self._registry.setting.clock.now
         with self._lock:  # one at a time: a page of a million attestations takes seconds
-            position, kept = self._kept.get(wanted.number, (-1, b""))
-            if position != covered.position:
+            position, kept, until = self._kept.get(wanted.number, (-1, b"", 0.0))
+            began = now()
+            if position != covered.position and began >= until:
                 kept = page(covered.coverage, self._about(wanted))
-                self._kept[wanted.number] = covered.position, kept
+                ended = now()
+                self._kept[wanted.number] = covered.position, kept, ended + SHARE * (ended - began)
             return kept
 
     def _about(self, run: KnownRun) -> About:

@@ -13,9 +13,10 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from auditkit.errors import AuditkitError, BadArtifact
-from auditkit.registry.answers import TooSlow, error_answer
+from auditkit.registry.answers import error_answer
 from auditkit.registry.buckets import address_name
 from auditkit.registry.limits import RegistryLimits
+from auditkit.registry.refusals import TooSlow
 
 
 class Doors:

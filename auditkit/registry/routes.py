@@ -15,10 +15,11 @@ from starlette.routing import Route
 from auditkit.errors import AuditkitError, Unavailable
 from auditkit.formats.tiles import BUNDLE_BYTES, CHECKPOINT
 from auditkit.registry import bodies
-from auditkit.registry.answers import JSON, NotFound, TooMany, error_answer, failure, json_answer
+from auditkit.registry.answers import JSON, error_answer, json_answer
 from auditkit.registry.guard import address_of
 from auditkit.registry.intake import Receipt
 from auditkit.registry.pages import Pages, coverage_value
+from auditkit.registry.refusals import NotFound, TooMany, failure
 from auditkit.registry.runs import KnownRun
 from auditkit.registry.service import Registry
 from auditkit.trust.keys import PublicKey

@@ -41,6 +41,7 @@ class Cluster:
 
     folder: Path
     process: subprocess.Popen[bytes]
+    account: Account
     made: int = 0
 
     def url(self, database: str) -> str:
@@ -55,6 +56,16 @@ class Cluster:
             connection.execute(f"CREATE DATABASE {name}".encode("ascii"))
         return self.url(name)
 
+    def crash(self) -> None:
+        """End it as the loss of power would: SIGQUIT makes every process of it exit at once, with nothing written."""
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait(_SECONDS)
+
+    def restart(self, bin_folder: Path) -> None:
+        """Start it again over what is on the disk."""
+        self.process = start(bin_folder, self.folder, self.account, {})
+        _wait(self)
+
 
 @contextlib.contextmanager
 def started(bin_folder: Path, **settings: str) -> Iterator[Cluster]:
@@ -65,7 +76,7 @@ def started(bin_folder: Path, **settings: str) -> Iterator[Cluster]:
         words = ["-A", "trust", "-U", USER, "-E", "UTF8", "-D", str(folder / "data"), "--locale=C", "--no-sync"]
         subprocess.run([bin_folder / "initdb", *words], check=True, capture_output=True, cwd=folder, **account)
         process = start(bin_folder, folder, account, settings)
-        cluster = Cluster(folder, process)
+        cluster = Cluster(folder, process, account)
         try:
             _wait(cluster)
             yield cluster

@@ -79,6 +79,27 @@ def test_the_page_shows_the_coverage_and_is_made_again_when_it_changed(service: 
     assert service.get(f"/runs/{maker.run.run_id}").text == after
 
 
+def test_a_page_that_took_long_is_not_made_again_at_once(
+    service: Service, maker: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def slow(*_: object) -> bytes:
+        made.append(service.clock.seconds)
+        service.clock.seconds += 3
+        return f"page {len(made)}".encode("ascii")
+
+    monkeypatch.setattr("auditkit.registry.pages.page", slow)
+    began = service.clock.seconds
+    for step in range(80):
+        service.post(maker.signed(step, key(1)))
+        assert service.get("/").status_code == 200
+        service.clock.seconds += 1
+    # a page takes 3 s, so the next one begins 30 s after its end at the earliest
+    assert len(made) == 3
+    assert [at - began for at in made] == [0, 33, 66]
+
+
 def test_a_key_is_shown_as_pem(service: Service) -> None:
     answer = service.get(f"/v1/keys/{key(1).public.keyid}")
     assert (answer.status_code, answer.content) == (200, key(1).public.pem())

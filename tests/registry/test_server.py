@@ -238,3 +238,46 @@ def test_a_newer_database_is_refused(tmp_path: Path) -> None:
     assert (code, out) == (Verdict.UNSUPPORTED.code, "")
     assert "tables of version 2" in err
     assert auditkit("registry", "backup", tmp_path / "registry", tmp_path / "b")[0] == 6
+
+
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
+def test_without_the_libraries_the_extra_is_named(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from auditkit.cli.interrupt import Signals
+    from auditkit.cli.main import run as main
+
+    monkeypatch.setitem(sys.modules, missing, None)
+    words = ["registry", "serve", str(tmp_path), "--run", "sotu-tiny", "--policy", str(tmp_path / "policy.toml")]
+    assert main(words, Signals()) == Verdict.UNSUPPORTED.code
+    out, err = capsys.readouterr()
+    assert (out, missing in err) == ("", True)
+    assert "pip install 'auditkit-verifier[registry]'" in err
+
+
+@pytest.mark.parametrize("address", [POSTGRES], indirect=True)
+def test_a_database_server_that_crashes_and_comes_back(maker: Maker, address: str, tmp_path: Path) -> None:
+    """What was answered survives its crash; meanwhile submissions are told to come again; then all goes on."""
+    from tests.registry import cluster
+
+    programs = cluster.programs()
+    assert programs is not None
+    with cluster.started(programs) as own:
+        place = own.new_database()
+        init(tmp_path / "registry", ORIGIN, address=place)
+        with running(tmp_path / "registry", "--database", place) as server:
+            connection = Connection(server.url)
+            taken = [connection.submit(maker.signed(step, key(1)))[1] for step in range(20)]
+            own.crash()
+            status, said = connection.submit(maker.signed(50, key(1)))
+            assert (status, said["verdict"]) == (503, "UNAVAILABLE")
+            assert connection.ask("GET", "/v1/health")[0] == 503
+            own.restart(programs)
+            status, said = connection.submit(maker.signed(50, key(1)))
+            while status == 503:  # connections that the crash broke are found out one by one
+                status, said = connection.submit(maker.signed(50, key(1)))
+            assert (status, said["position"]) == (201, 20)
+            for step, receipt in enumerate(taken):
+                status, said = connection.submit(maker.signed(step, key(1)))
+                assert (status, said["position"], said["envelope"]) == (200, step, receipt["envelope"])
+            assert server.stop() == 0
