@@ -113,7 +113,7 @@ class Device:
         self._others = count > 1
         self._inside = 0  # how many `use` are under way
         self._modules: dict[str, Any] = {}
-        self._functions: dict[tuple[str, str, int], Any] = {}
+        self._functions: dict[tuple[str, str], tuple[Any, int]] = {}
         self._memories: weakref.WeakSet[Memory] = weakref.WeakSet()
         self._device = self.cupy.cuda.Device(index)
         self._open()
@@ -301,13 +301,14 @@ class Device:
         self._function(op, kernel, shared)(blocks, (block,), tuple(args), shared_mem=shared, stream=self.stream)
 
     def _function(self, op: str, kernel: str, shared: int) -> Any:
-        key = (op, kernel, shared)
-        found = self._functions.get(key)
+        """A kernel that may have so much shared memory: what it may have only grows, for an earlier shape may return."""
+        key = (op, kernel)
+        found, allowed = self._functions.get(key, (None, _DEFAULT_SHARED))
         if found is None:
             found = self._module(op).get_function(kernel)
-            if shared > _DEFAULT_SHARED:
-                self.cupy.cuda.driver.funcSetAttribute(found.ptr, _SHARED_ATTRIBUTE, shared)
-            self._functions[key] = found
+        if shared > allowed:
+            self.cupy.cuda.driver.funcSetAttribute(found.ptr, _SHARED_ATTRIBUTE, shared)
+        self._functions[key] = found, max(shared, allowed)
         return found
 
     def _module(self, op: str) -> Any:
