@@ -117,6 +117,7 @@ class _Own:
                 setting.places,
                 setting.policy,
                 setting.log_key,
+                own=self._attester.key.public if self._attester else None,
                 cache_dir=setting.cache_dir,
                 offline=False,
                 progress=self._downloads,

@@ -28,6 +28,7 @@ def what_was_said(
     policy: Path | None,
     log_key: str | None,
     *,
+    own: PublicKey | None = None,
     cache_dir: Path | None,
     offline: bool,
     progress: Progress,
@@ -36,8 +37,9 @@ def what_was_said(
     """The coverage of a run by the attestations at some places, and the content digest of the policy's file.
 
     No places: None. No policy: each key found there counts, one is enough, automation does not count, and the digest is
-    "". Each attestation is verified once and remembered in the cache. The errors of the run's checks 1 to 3, of the
-    policy, and of `Sources`.
+    "". `own` is a key whose attestations are read even if the policy does not list it: a key is not asked twice. Each
+    attestation is verified once and remembered in the cache. The errors of the run's checks 1 to 3, of the policy, and
+    of `Sources`.
     """
     digest = content_digest(key_files.read(policy, LIMITS.policy_bytes)) if policy else ""
     read = load_policy(policy) if policy else None
@@ -48,6 +50,7 @@ def what_was_said(
     publisher = PublicKey(run.manifest.publisher.public) if run.manifest.publisher else None
     signer = NoteKey.parse(log_key, "--log-key") if log_key else None
     with Sources.of(places, signer, offline=offline, progress=progress, clock=clock) as sources:
-        trust = Trust(read, publisher, others=sources.keys) if read else Trust.of(sources.keys, publisher)
+        known = [*sources.keys, *([own] if own else [])]
+        trust = Trust(read, publisher, others=known) if read else Trust.of(known, publisher)
         memory = Cache.at(cache_dir, STORE_LIMITS).folder / "attestations" / run.run_id
         return sources.report(run, trust, {}, "", memory=memory, clock=clock).coverage, digest

@@ -14,6 +14,7 @@ from auditkit.verdict import Verdict
 
 if TYPE_CHECKING:
     from auditkit.audit.assigned import Assigned
+    from auditkit.trust.keys import PublicKey
 
 KEYID_DIGITS = 64
 MOST_STEPS = 10_000_000
@@ -67,14 +68,14 @@ def next_steps(
     wanted = 1 if count is None else count
     if not 1 <= wanted <= MOST_STEPS:
         raise UsageError(f"--count {wanted} is outside 1 to {MOST_STEPS}")
-    keyid = _keyid(key)
+    keyid, own = _key(key)
     value = beacons.draw() if beacon is None else beacons.parse(beacon)
     with Board() as board:
         told = board.handle()
         opened = open_run(run, artifacts=artifacts, cache_dir=cache_dir, offline=offline, progress=told)
         with opened:
             coverage, digest = what_was_said(
-                opened, places or (), policy, log_key, cache_dir=cache_dir, offline=offline, progress=told
+                opened, places or (), policy, log_key, own=own, cache_dir=cache_dir, offline=offline, progress=told
             )
             subject = Subject(opened.name, opened.run_id, opened.size, keyid)
         found = assigned(subject, value, wanted, coverage=coverage, policy=digest)
@@ -93,10 +94,10 @@ def _outcome(found: Assigned, json: bool) -> Outcome:
     return Outcome(verdict, "\n".join(map(str, found.steps)))
 
 
-def _keyid(text: str) -> str:
-    """The key id that is meant. UsageError: neither a key id nor a file; the errors of the key's file."""
+def _key(text: str) -> tuple[str, PublicKey | None]:
+    """The key id that is meant, and the key if its file is named. UsageError: neither; errors of the key's file."""
     if len(text) == KEYID_DIGITS and all(digit in "0123456789abcdef" for digit in text):
-        return text
+        return text, None
     from auditkit.trust.keys import PrivateKey, load
 
     if not Path(text).exists():
@@ -105,4 +106,5 @@ def _keyid(text: str) -> str:
             hint="`auditkit key show FILE` names the id of a key",
         )
     found = load(Path(text))
-    return (found.public if isinstance(found, PrivateKey) else found).keyid
+    public = found.public if isinstance(found, PrivateKey) else found
+    return public.keyid, public
