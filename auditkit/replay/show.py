@@ -34,6 +34,7 @@ def show_run(run: Run) -> dict[str, object]:
         },
         "bytes": sum(artifact.size for artifact in manifest.artifacts),
         "mirrors": list(manifest.mirrors),
+        **({"publisher": manifest.publisher.text} if manifest.publisher else {}),
     }
 
 
