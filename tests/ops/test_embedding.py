@@ -84,3 +84,16 @@ def test_only_the_sum_of_one_token_can_leave_the_range() -> None:
     with pytest.raises(NonFinite, match="leaves 62 bits"):
         embedding_backward(dx, np.array([0, 1, 2, 1]), 4)
     assert embedding_backward(np.full((2, 1), SMALLEST), np.zeros(2, np.int64), 1).tolist() == [[0]]
+
+
+def test_of_a_tied_table_only_the_sum_with_the_heads_term_counts() -> None:
+    dx, tokens = np.full((4, 1), 32, np.float32), np.array([0, 1, 2, 1])
+    total = np.array([[5], [-(1 << 61)], [-(1 << 62)], [(1 << 62) - 1]])  # row 3 is not in the batch
+    kept = total.copy()
+    want = [[(1 << 61) + 5], [1 << 61], [-(1 << 61)], [(1 << 62) - 1]]
+    assert embedding_backward(dx, tokens, 4, total).tolist() == want
+    assert_same_bits(total, kept)
+    with pytest.raises(NonFinite, match="leaves 62 bits"):
+        embedding_backward(dx, tokens, 4, np.array([[1 << 61], [-(1 << 61)], [0], [0]]))
+    with pytest.raises(NonFinite, match="leaves 62 bits"):
+        embedding_backward(dx[:1] / 64, tokens[:1], 1, np.array([[(1 << 62) - 1]]))
