@@ -128,6 +128,7 @@ class Device:
         self.architecture = str(self._device.compute_capability)
         self.multiprocessors = int(self._device.attributes["MultiProcessorCount"])
         self.driver = int(self.cupy.cuda.runtime.driverGetVersion())  # the newest CUDA that it knows: 13020 is 13.2
+        self._device.synchronize()  # says what is broken; a Stream would too, but noisily
         # Not ordered with the default stream: what others do there neither waits nor breaks a recording.
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self._memory = self._new_memory(self._modules, self._functions, self.stream)
@@ -301,7 +302,7 @@ class Device:
         self._function(op, kernel, shared)(blocks, (block,), tuple(args), shared_mem=shared, stream=self.stream)
 
     def _function(self, op: str, kernel: str, shared: int) -> Any:
-        """A kernel that may have so much shared memory: what it may have only grows, for an earlier shape may return."""
+        """A kernel that may have so much shared memory: what it may only grows, earlier shapes may return."""
         key = (op, kernel)
         found, allowed = self._functions.get(key, (None, _DEFAULT_SHARED))
         if found is None:

@@ -26,7 +26,7 @@ class Memory:
     def abandon(self) -> None:
         """Never give anything back: the device is lost, CUDA would refuse, and CuPy would print that."""
         self._giving_back.detach()
-        for held in self.kept:
+        for held in (self.pool, *self.kept):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
 
 

@@ -197,6 +197,10 @@ class FakeDevice:
     def __exit__(self, *_: object) -> None:
         self.cuda.local.device = self.cuda.local.stack.pop()
 
+    def synchronize(self) -> None:
+        """Wait: all is done."""
+        self.cuda.call("synchronize device")
+
     @property
     def compute_capability(self) -> str:
         """Makes the context."""

@@ -177,7 +177,7 @@ class TestOnACard:
         card = real_device()
         length = (1 << 32) + 5
         held = card.zeros((length,), np.uint8)
-        held[1 << 32 :].set(np.arange(1, 6, dtype=np.uint8))  # what a 32-bit offset would take from the begin
+        card.write(held[1 << 32 :], np.arange(1, 6, dtype=np.uint8))  # what a 32-bit offset would take from the begin
         hasher = blake3(max_threads=blake3.AUTO)
         zeros = bytes(1 << 26)
         for _ in range(1 << 6):
