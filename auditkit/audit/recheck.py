@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from auditkit.audit.verify import verify
 from auditkit.formats.digest import Digest
 from auditkit.formats.step_audit import UNDECIDED, Digests
 from auditkit.formats.work import work_key
 from auditkit.replay.report import Report, StepReport
 from auditkit.replay.selection import in_words
-from auditkit.replay.verify import verify
 from auditkit.trust.attested import Attested
 from auditkit.trust.keys import PublicKey
 from auditkit.verdict import Verdict

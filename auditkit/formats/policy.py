@@ -16,9 +16,9 @@ from auditkit.errors import BadArtifact
 from auditkit.formats import pem
 from auditkit.formats.canonical import shown
 from auditkit.formats.digest import Digest
-from auditkit.formats.fields import Fields, check_text
+from auditkit.formats.fields import Fields
 from auditkit.formats.limits import LIMITS
-from auditkit.formats.note import ALGORITHMS, COSIGNATURE, ED25519, NoteKey
+from auditkit.formats.note import COSIGNATURE, ED25519, NoteKey, parse_key
 
 FORMAT = "auditkit/policy/v1"
 WHAT = "policy"
@@ -126,21 +126,14 @@ def _log(fields: Fields) -> LogRule:
     listed = fields.items("witnesses", 0, LIMITS.policy_witnesses) if fields.has("witnesses") else []
     needed = bool(listed) or fields.has("witness_threshold")
     rule = LogRule(
-        publisher=_vkey(fields.raw("publisher"), fields.name("publisher"), ED25519),
-        witnesses=tuple(_vkey(text, f"{fields.name('witnesses')}[{i}]", COSIGNATURE) for i, text in enumerate(listed)),
+        publisher=parse_key(fields.raw("publisher"), fields.name("publisher"), ED25519),
+        witnesses=tuple(parse_key(v, f"{fields.name('witnesses')}[{i}]", COSIGNATURE) for i, v in enumerate(listed)),
         witness_threshold=fields.integer("witness_threshold", 1, len(listed), "witnesses") if needed else 0,
     )
     fields.done()
     _distinct([key.name for key in rule.witnesses], f"{fields.name('witnesses')}: name")
     _distinct([key.public.hex() for key in rule.witnesses], f"{fields.name('witnesses')}: key")
     return rule
-
-
-def _vkey(text: object, what: str, algorithm: int) -> NoteKey:
-    key = NoteKey.parse(check_text(text, what, LIMITS.url_characters), what)
-    if key.algorithm != algorithm:
-        raise BadArtifact(f"{what}: a key of type {ALGORITHMS[key.algorithm]}, {ALGORITHMS[algorithm]} is needed here")
-    return key
 
 
 def _check(policy: Policy) -> None:
