@@ -7,9 +7,10 @@ Links are not followed. Nothing is opened while the batches are made.
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -27,8 +28,14 @@ BATCH_BYTES = 4 * 1024 * 1024  # of a file with one envelope a line
 BATCH_ENTRIES = 2048  # of a log, a multiple of the entries in a bundle
 TYPICAL_BYTES = 2048  # an envelope, for estimates
 
-Item = tuple[str, "bytes | AuditkitError"]
-"""Where an attestation was found, in words, and its bytes or why there are none."""
+
+@dataclass(frozen=True)
+class Contents:
+    """What was read of a batch: envelopes, where each was found (asked for only if it is refused), and what failed."""
+
+    envelopes: list[bytes]
+    where: Callable[[int], str]
+    failed: list[tuple[str, AuditkitError]]
 
 
 @dataclass(frozen=True)
@@ -43,16 +50,21 @@ class FileBatch:
         """How many attestations, about."""
         return self.names.count("\0") + 1
 
-    def items(self) -> Iterator[Item]:
+    def read(self) -> Contents:
         """Read the files."""
+        places: list[str] = []
+        envelopes: list[bytes] = []
+        failed: list[tuple[str, AuditkitError]] = []
         for name in self.names.split("\0"):
             path = os.path.join(self.folder, name)
             try:
-                yield path, _one(_read(path))
+                envelopes.append(_read(path).removesuffix(b"\n"))
+                places.append(path)
             except AuditkitError as error:
-                yield path, error
+                failed.append((path, error))
             except OSError as error:
-                yield path, Unavailable(f"cannot be read: {reason(error)}")
+                failed.append((path, Unavailable(f"cannot be read: {reason(error)}")))
+        return Contents(envelopes, places.__getitem__, failed)
 
 
 @dataclass(frozen=True)
@@ -68,30 +80,36 @@ class LineBatch:
         """How many attestations, about."""
         return max(1, (self.stop - self.first) // TYPICAL_BYTES)
 
-    def items(self) -> Iterator[Item]:
-        """Read the lines; a line is named by the byte that it begins at."""
+    def read(self) -> Contents:
+        """Read the lines, blank ones left out; a line is named by the byte that it begins at."""
         try:
             with open(self.path, "rb") as file:
-                yield from self._read(file)
+                begin, data = self._lines(file)
         except OSError as error:
-            yield self.path, Unavailable(f"cannot be read: {reason(error)}")
+            return Contents([], str, [(self.path, Unavailable(f"cannot be read: {reason(error)}"))])
+        lines = data.split(b"\n")
+        begins = list(itertools.accumulate((len(line) + 1 for line in lines), initial=begin))
+        longest = LIMITS.envelope_bytes
+        long = BadArtifact(f"a line of more than {longest:,} bytes")
+        failed = [(self._where(at), long) for at, line in zip(begins, lines, strict=False) if len(line) > longest]
+        kept = [(at, line) for at, line in zip(begins, lines, strict=False) if len(line) <= longest and line.strip()]
+        return Contents([line for _, line in kept], lambda index: self._where(kept[index][0]), failed)
 
-    def _read(self, file: BinaryIO) -> Iterator[Item]:
-        at, longest = self.first, LIMITS.envelope_bytes + 1
-        if at:  # the line that the byte before belongs to is the batch's before
-            file.seek(at - 1)
-            at += _skip_line(file) - 1
-        while at < self.stop:
-            line = file.readline(longest + 1)
-            if not line:
-                return
-            where = f"{self.path}, byte {at:,}"
-            at += len(line)
-            if len(line) > longest:
-                at += 0 if line.endswith(b"\n") else _skip_line(file)
-                yield where, BadArtifact(f"a line of more than {LIMITS.envelope_bytes:,} bytes")
-            elif line.strip():
-                yield where, _one(line)
+    def _lines(self, file: BinaryIO) -> tuple[int, bytes]:
+        """Where the first line of the batch begins, and all its lines; of a long last line only the begin."""
+        # The line that the byte before belongs to is the batch's before.
+        before = 1 if self.first else 0
+        file.seek(self.first - before)
+        data = file.read(self.stop - self.first + before)
+        skipped = data.find(b"\n") + 1 if before else 0
+        if before and not skipped:
+            return self.stop, b""
+        if data.endswith(b"\n"):
+            return self.first - before + skipped, data[skipped:]
+        return self.first - before + skipped, data[skipped:] + file.readline(LIMITS.envelope_bytes + 1)
+
+    def _where(self, at: int) -> str:
+        return f"{self.path}, byte {at:,}"
 
 
 @dataclass(frozen=True)
@@ -107,10 +125,9 @@ class EntryBatch:
         """How many."""
         return len(self.entries)
 
-    def items(self) -> Iterator[Item]:
+    def read(self) -> Contents:
         """The entries."""
-        for number, entry in enumerate(self.entries, start=self.first):
-            yield f"{self.place}, entry {number}", entry
+        return Contents(list(self.entries), lambda index: f"{self.place}, entry {self.first + index}", [])
 
 
 Batch = FileBatch | LineBatch | EntryBatch
@@ -211,21 +228,6 @@ def _lines(found: Found, path: Path) -> None:
         raise Unavailable(f"cannot read {path}: {reason(error)}") from error
     for first in range(0, size, BATCH_BYTES):
         found.batches.append(LineBatch(str(path), first, min(first + BATCH_BYTES, size)))
-
-
-def _one(data: bytes) -> bytes:
-    """An envelope without the line end that may follow it."""
-    return data[:-1] if data.endswith(b"\n") else data
-
-
-def _skip_line(file: BinaryIO) -> int:
-    """Read to the end of the line, which may be of any length; how many bytes that was."""
-    skipped = 0
-    while piece := file.readline(LIMITS.envelope_bytes):
-        skipped += len(piece)
-        if piece.endswith(b"\n"):
-            break
-    return skipped
 
 
 def _read(path: str) -> bytes:

@@ -90,6 +90,10 @@ class Checked:
         """Those at some indices or under a mask."""
         return type(self)(self.rows.take(chosen), self.envelope[chosen], self.record[chosen])
 
+    def compact(self) -> Self:
+        """The same, without texts that no row refers to."""
+        return type(self)(self.rows.compact(), self.envelope, self.record)
+
     def unique(self) -> Self:
         """Each envelope once."""
         order = np.argsort(_prefix(self.envelope), kind="stable")

@@ -77,7 +77,7 @@ class Collector:
         parts: list[Checked] = []
         fresh: list[Checked] = []  # verified, not yet remembered
         refused: list[Refused] = []
-        verified = repeats = summaries = 0
+        verified = waiting = repeats = summaries = 0
         self.progress.start("verify", count, "attestations")
         try:
             for batch, found in self._examined(batches, count):
@@ -88,8 +88,9 @@ class Collector:
                 repeats += found.repeats
                 summaries += found.summaries
                 self.progress.advance(batch.count)
-                if sum(map(len, fresh)) >= SAVE_EVERY:
-                    fresh = self._remember(fresh)
+                waiting += len(found.verified)
+                if waiting >= SAVE_EVERY:
+                    fresh, waiting = self._remember(fresh), 0
         finally:  # an interrupted collection goes on where it was
             self._remember(fresh)
             self.progress.finish()

@@ -60,14 +60,9 @@ class Examiner:
 
     def examine(self, batch: Batch) -> Examined:
         """Read and examine a batch."""
-        places, envelopes, refused = [], [], []
-        for where, data in batch.items():
-            if isinstance(data, AuditkitError):
-                refused.append(Refused(where, data.message))
-            else:
-                places.append(where)
-                envelopes.append(data)
-        digests = _array([hashlib.sha256(data).digest() for data in envelopes])
+        found = batch.read()
+        refused = [Refused(where, error.message) for where, error in found.failed]
+        digests = _array([hashlib.sha256(data).digest() for data in found.envelopes])
         known = self.memory.find(digests)
         entries: dict[bytes, tuple[Entry, bytes]] = {}
         repeats = summaries = 0
@@ -77,15 +72,16 @@ class Examiner:
                 repeats += 1
                 continue
             try:
-                entries[digest] = self._verify(envelopes[index])
+                entries[digest] = self._verify(found.envelopes[index])
             except AuditkitError as error:
-                if self._is_summary(envelopes[index]):
+                if self._is_summary(found.envelopes[index]):
                     summaries += 1
                 else:
-                    refused.append(Refused(places[index], error.message))
+                    refused.append(Refused(found.where(index), error.message))
         rows = Rows.of(entry for entry, _ in entries.values())
         verified = Checked(rows, _array(list(entries)), _array([record for _, record in entries.values()]))
-        return Examined(self.memory.checked.take(known[known >= 0]), verified, refused, repeats, summaries)
+        remembered = self.memory.checked.take(known[known >= 0]).compact()
+        return Examined(remembered, verified, refused, repeats, summaries)
 
     def _verify(self, data: bytes) -> tuple[Entry, bytes]:
         attested = read_attestation(data, self.keys, run_id=self.run_id, records=self.records)

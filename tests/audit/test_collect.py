@@ -320,12 +320,21 @@ def test_other_processes_find_the_same_and_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [1, 700, 5000])
 def test_a_file_of_lines_may_be_cut_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     path = put(tmp_path, "lines.jsonl", b"a\n" + b"bb\n" * 3 + b"\n\n" + b"c" * 999 + b"\n" + b"d" * 70_000 + b"\ne")
-    whole = [item for batch in find([path]).batches for item in batch.items()]
+    whole = read(path)
     assert len(whole) == 7
+    assert [where.rpartition(" ")[2] for where, _ in whole] == ["0", "2", "5", "8", "13", "1,013", "71,014"]
     monkeypatch.setattr(candidates, "BATCH_BYTES", size)
-    cut = [item for batch in find([path]).batches for item in batch.items()]
-    assert [where for where, _ in cut] == [where for where, _ in whole]
-    assert [str(data) for _, data in cut] == [str(data) for _, data in whole]
+    assert read(path) == whole
+
+
+def read(path: Path) -> list[tuple[str, str]]:
+    """Where each line of a file is found, and what it is, in order."""
+    found = []
+    for batch in find([path]).batches:
+        contents = batch.read()
+        found += [(contents.where(index), data.decode()) for index, data in enumerate(contents.envelopes)]
+        found += [(where, error.message) for where, error in contents.failed]
+    return sorted(found, key=lambda item: int(item[0].rpartition(" ")[2].replace(",", "")))
 
 
 def test_links_are_not_followed_and_depth_is_bounded(tmp_path: Path) -> None:
