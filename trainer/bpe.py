@@ -6,8 +6,7 @@ different numbers of threads and hash seeds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from auditkit.errors import BadArtifact, MachineFault, UsageError
 from auditkit.formats.digest import content_digest
+from auditkit.replay.encoder import TextEncoder
+from auditkit.replay.vocabulary import Vocabulary
 
 END_OF_TEXT = "<|endoftext|>"
 MIN_VOCAB = 257  # 256 bytes and the end of text
@@ -49,46 +50,36 @@ def train(texts: Iterable[str], vocab_size: int) -> bytes:
 
 
 class Encoder:
-    """Text to ids, for one tokenizer.json (bytes); every result is checked to give back the bytes it came from."""
+    """Text to ids, for one tokenizer.json (bytes); every result is checked to give back the bytes it came from.
 
-    def __init__(self, tokenizer_json: bytes) -> None:
-        try:
-            self._tokenizer: Any = Tokenizer.from_buffer(tokenizer_json)
-        except (ValueError, TypeError) as error:
-            raise BadArtifact(f"tokenizer.json: {str(error).lower()}") from error
-        # The text "<|endoftext|>" inside a document is text: only the end of a document may give the special id.
-        self._tokenizer.encode_special_tokens = True
+    Raises BadArtifact for a file that cannot be read, Unsupported for another kind of tokenizer.
+    """
+
+    def __init__(self, tokenizer_json: bytes, end_of_text: str = END_OF_TEXT) -> None:
+        self._encoder = TextEncoder(tokenizer_json)
+        vocabulary = Vocabulary.parse(tokenizer_json)
+        self.library = self._encoder.library
         self.digest = content_digest(tokenizer_json)
-        self.vocab_size: int = self._tokenizer.get_vocab_size()
-        end = self._tokenizer.token_to_id(END_OF_TEXT)
-        if end is None:
-            raise BadArtifact(f"tokenizer.json: no token {END_OF_TEXT}")
-        self.end_of_text: int = end
-        self._bytes = _bytes_of_ids(self._tokenizer)
+        self.vocab_size = 1 + max([*vocabulary.pieces, *vocabulary.special])
+        ends = [number for number, name in vocabulary.special.items() if name == end_of_text]
+        if not ends:
+            known = ", ".join(sorted(vocabulary.special.values())[:8]) or "none"
+            raise BadArtifact(f"tokenizer.json: no special token {end_of_text}", hint=f"its special tokens: {known}")
+        self.end_of_text = ends[0]
+        self._bytes = vocabulary.pieces | {number: name.encode() for number, name in vocabulary.special.items()}
+        self._bytes[self.end_of_text] = b""
 
     def encode(self, text: str, *, what: str) -> NDArray[np.int64]:
         """Ids of one document (n,) int64 with the end of text; raises `MachineFault` if they would not decode to it."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        if b"".join(map(self._bytes.__getitem__, ids)) != text.encode("utf-8"):
-            raise MachineFault(f"{what}: the tokenizer lost bytes", hint="install another version of tokenizers")
-        return np.array([*ids, self.end_of_text], dtype=np.int64)
+        return next(self.encode_all([text], [what]))
+
+    def encode_all(self, texts: Sequence[str], names: Sequence[str]) -> Iterator[NDArray[np.int64]]:
+        """The same for each of some documents, called by `names`."""
+        for text, name, ids in zip(texts, names, self._encoder.ids(texts), strict=True):
+            if self.decode(ids.tolist()) != text.encode("utf-8"):
+                raise MachineFault(f"{name}: the tokenizer lost bytes", hint="install another version of tokenizers")
+            yield np.append(ids, self.end_of_text)
 
     def decode(self, ids: Iterable[int]) -> bytes:
         """The bytes behind ids; the end of text gives none."""
         return b"".join(map(self._bytes.__getitem__, ids))
-
-
-def _bytes_of_ids(tokenizer: Any) -> dict[int, bytes]:
-    """What each id stands for: byte-level BPE writes each byte as one printable character of a fixed alphabet."""
-    byte_of = _byte_alphabet()
-    table = {}
-    for token, index in tokenizer.get_vocab(with_added_tokens=True).items():
-        table[index] = b"" if token == END_OF_TEXT else bytes(byte_of[character] for character in token)
-    return table
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """Character to byte, as GPT-2 writes them: printable bytes stand for themselves, the others follow from U+0100."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 from auditkit.cli import console
 from auditkit.errors import AuditkitError
 from auditkit.verdict import Verdict
+from trainer.data import command
+from trainer.data.command import names_sources
 from trainer.disk import explain
 
 Ended = tuple[int, str]
@@ -19,7 +22,8 @@ Ended = tuple[int, str]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, a verdict's code, 70 for an internal error, 130 when interrupted."""
-    arguments = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    arguments = _parser(names_sources(words)).parse_args(words)
     try:
         code, summary = arguments.call(arguments)
         return _say(summary, int(code))
@@ -57,16 +61,7 @@ def _tell(error: AuditkitError) -> int:
 
 
 def _prepare(arguments: argparse.Namespace) -> Ended:
-    from trainer.prepare import DataOptions, prepare
-
-    options = DataOptions(
-        vocab_size=arguments.vocab_size,
-        context_length=arguments.context_length,
-        seed=arguments.seed,
-        title=arguments.title,
-        license=arguments.license,
-    )
-    return Verdict.MATCH.code, prepare(arguments.text_dir, arguments.work, options)
+    return Verdict.MATCH.code, command.run(arguments)
 
 
 def _run(arguments: argparse.Namespace) -> Ended:
@@ -99,24 +94,18 @@ def _publish(arguments: argparse.Namespace) -> Ended:
     return Verdict.MATCH.code, publish(arguments.work, arguments.out, options)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(by_options: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m trainer", description="train a model and publish the run")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_prepare(commands.add_parser("prepare", help="tokenizer and token stream from a folder of text"))
+    _add_prepare(commands.add_parser("prepare", help="tokenizer and token stream from text"), by_options)
     _add_run(commands.add_parser("run", help="train by a recipe, from step 0"))
     _add_resume(commands.add_parser("resume", help="go on from the last complete state, to the same bits"))
     _add_publish(commands.add_parser("publish", help="write the run folder that others verify"))
     return parser
 
 
-def _add_prepare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text_dir", metavar="TEXT_DIR", type=Path, help="folder of UTF-8 *.txt files")
-    parser.add_argument("work", metavar="WORK", type=Path, help="work folder to make")
-    parser.add_argument("--vocab-size", type=_positive, required=True, help="ids of the tokenizer, 257 or more")
-    parser.add_argument("--context-length", type=_positive, required=True, help="tokens a sequence")
-    parser.add_argument("--seed", type=_natural, default=0, help="seed of the order of the windows (default 0)")
-    parser.add_argument("--title", required=True, help="what the text is, for people")
-    parser.add_argument("--license", required=True, help="SPDX expression of the text's licence, e.g. CC0-1.0")
+def _add_prepare(parser: argparse.ArgumentParser, by_options: bool) -> None:
+    command.add_arguments(parser, by_options, _positive, _natural)
     parser.set_defaults(call=_prepare)
 
 

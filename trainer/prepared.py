@@ -16,27 +16,35 @@ from auditkit.formats.limits import LIMITS
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.run import DataSpec
 from auditkit.formats.tensors import DTYPES
+from auditkit.replay.drawn import check_end
 from trainer.disk import read_bytes
 from trainer.work import Work
 
 FORMAT = "auditkit/prepared/v1"
+FORMAT_2 = "auditkit/prepared/v2"  # with declared sources
 _CHUNK = 1 << 24  # bytes hashed at a time
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The data section of the run manifest, the vocabulary, and the `tokens` ids of ids.bin with their BLAKE3."""
+    """The data section of the run manifest, the vocabulary, and the `tokens` ids of ids.bin with their BLAKE3.
+
+    With declared sources `chunks` is that of the digests of their chunks (trainer/data/ids.py), else empty.
+    """
 
     data: DataSpec
     vocab_size: int
     tokens: int
     ids: Digest
+    chunks: Digest = ""
 
     def encode(self) -> bytes:
         """Canonical JSON."""
+        more = {"chunks": self.chunks} if self.data.sources else {}
         value = {
+            **more,
             "data": self.data.to_value(),
-            "format": FORMAT,
+            "format": FORMAT_2 if self.data.sources else FORMAT,
             "ids": self.ids,
             "tokens": self.tokens,
             "vocab_size": self.vocab_size,
@@ -47,13 +55,16 @@ class Prepared:
     def parse(cls, data: bytes) -> Prepared:
         """Read what `encode` wrote; raises `BadArtifact`."""
         fields = Fields(canonical.loads(data, what="prepared.json", limit=LIMITS.manifest_bytes), "prepared.json")
-        fields.choice("format", FORMAT)
+        found = fields.choice("format", FORMAT, FORMAT_2)
         prepared = cls(
             DataSpec.from_fields(fields.fields("data")),
             fields.integer("vocab_size", 2, 1 << 20, "tokens"),
             fields.integer("tokens", 2, LIMITS.file_bytes, "tokens"),
             fields.digest("ids"),
+            fields.digest("chunks") if found == FORMAT_2 else "",
         )
+        if (found == FORMAT_2) != bool(prepared.data.sources):
+            raise BadArtifact(f"prepared.json: format {found} does not fit its data")
         fields.done()
         return prepared
 
@@ -68,6 +79,16 @@ class Prepared:
                     f"the recipe's model.{key} is {there}, but the data were prepared with {here}",
                     hint=f"set model.{key} = {here}, or prepare again",
                 )
+
+    def check_end(self, recipe: Recipe, steps: int) -> None:
+        """Refuse a run of more steps than the declared data have; raises `UsageError` naming the source that ends."""
+        try:
+            check_end(self.data, steps * recipe.batch.sequences)
+        except BadArtifact as error:
+            per_step = recipe.batch.sequences
+            raise UsageError(
+                f"{error.message} ({steps} steps of {per_step})", hint="fewer --steps, or more --epochs when preparing"
+            ) from error
 
 
 def load(work: Work) -> Prepared:

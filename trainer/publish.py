@@ -32,7 +32,7 @@ from trainer import compact, lock, prepared, signed_log, witness
 from trainer.batches import open_batches
 from trainer.disk import TEMPORARY, explain, sync_file, sync_folder
 from trainer.log import Lengths, read_rows
-from trainer.recheck import check_states, check_steps, check_text
+from trainer.recheck import check_states, check_steps, check_text, corpus_files
 from trainer.states import StoredState, complete_steps
 from trainer.work import Settings, Work
 
@@ -77,7 +77,7 @@ def publish(folder: Path, out: Path, options: PublishOptions) -> str:
         batches = open_batches(work, data, recipe.batch.sequences)
         # 1. text  2. leaves and tokens of each record  3. states, which ties them to the records
         # 4. what no other file repeats, against the digests of the training
-        check_text(work)
+        check_text(work, data)
         check_steps(work, recipe, rows, batches)
         roots = check_states(work, recipe, rows, steps)
         witness.check(folder, rows, recipe.batch.micro_batches)
@@ -90,7 +90,7 @@ def publish(folder: Path, out: Path, options: PublishOptions) -> str:
             else:
                 artifacts = _copy_steps(work, temporary, recipe, last)
                 spec = data.data
-            artifacts += _copy(work, temporary, steps)
+            artifacts += _copy(work, temporary, corpus_files(work, data), steps)
             records = _records(options, recipe, spec, rows, roots)
             publisher = signed_log.write(temporary, records, key, options.origin) if key else None
             manifest = _manifest(options, recipe, spec, records, roots, artifacts, publisher)
@@ -167,9 +167,11 @@ def _copy_steps(work: Work, target: Path, recipe: Recipe, last: int) -> list[Art
     return [_copy_file(work.folder, target, name, size) for name, size in lengths.items()]
 
 
-def _copy(work: Work, target: Path, steps: Sequence[int]) -> list[Artifact]:
+def _copy(work: Work, target: Path, corpus: Sequence[str], steps: Sequence[int]) -> list[Artifact]:
     """Copy corpus, tokenizer and states; returns their artifacts (a state's index lists its shards)."""
-    artifacts = [_copy_file(work.folder, target, path.name, None) for path in (work.corpus, work.text, work.tokenizer)]
+    for path in corpus:
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+    artifacts = [_copy_file(work.folder, target, path, None) for path in corpus]
     for step in steps:
         folder = state_path(step)
         (target / folder).mkdir(parents=True)

@@ -15,23 +15,36 @@ from auditkit.formats.limits import LIMITS
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import RecordRow
 from auditkit.formats.run import LEAVES, RECORDS, STREAM, STREAM_INDEX
+from auditkit.formats.shards import ShardedCorpus
 from auditkit.formats.stream import MAGIC as INDEX_MAGIC
 from auditkit.formats.stream import ROW_BYTES, StreamIndex, batch_digest, decode_frame
 from auditkit.model.state import document, initial_state
 from auditkit.numerics.cross_entropy import mean_losses
 from auditkit.numerics.schedule import learning_rates
 from auditkit.replay.windows import Windows
+from trainer.data.shard_files import check_shards, shard_files
 from trainer.disk import read_bytes
+from trainer.prepared import Prepared
 from trainer.progress import progress
 from trainer.states import StoredState
 from trainer.witness import read_leaves
-from trainer.work import Work
+from trainer.work import CORPUS, TEXT, TOKENIZER, Work
 
 _CHUNK = 1 << 20
 
 
-def check_text(work: Work) -> None:
-    """The compressed text is the documents of the index, byte for byte; raises `BadArtifact` naming the document."""
+def corpus_files(work: Work, prepared: Prepared) -> list[str]:
+    """The paths of corpus index, text and tokenizer, relative to the work folder."""
+    if not prepared.data.sources:
+        return [CORPUS, TEXT, TOKENIZER]
+    return [CORPUS, *shard_files(ShardedCorpus.parse(read_bytes(work.corpus))), TOKENIZER]
+
+
+def check_text(work: Work, prepared: Prepared) -> None:
+    """The compressed text is what the index names, byte for byte; raises `BadArtifact` naming document or block."""
+    if prepared.data.sources:
+        check_shards(work.folder, ShardedCorpus.parse(read_bytes(work.corpus)))
+        return
     corpus = CorpusIndex.parse(read_bytes(work.corpus))
     decompressor = zstandard.ZstdDecompressor(max_window_size=LIMITS.zstd_window_bytes)
     try:

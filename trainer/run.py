@@ -55,6 +55,7 @@ def start(recipe_path: Path, folder: Path, options: RunOptions) -> tuple[int, st
                 hint=f"python -m trainer resume {folder}, or prepare another",
             )
         settings = _settings(recipe, options)
+        data.check_end(recipe, settings.steps)
         backend = choose(options.device, options.threads)  # before anything says that the run was started
         work.save_settings(settings)
         write_atomic(work.recipe, recipe.encode())
@@ -73,6 +74,7 @@ def resume(folder: Path, *, steps: int | None, threads: int, device: str = "cpu"
         data.check_recipe(recipe)
         settings = work.load_settings()
         if steps is not None and steps != settings.steps:
+            data.check_end(recipe, steps)
             settings = _with_steps(work, recipe, settings, steps)
         return _go_on(work, data, recipe, settings, choose(device, threads))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from auditkit.errors import BadArtifact, Unavailable, UsageError
+from trainer.data.document import Limit
 from trainer.disk import read_bytes
 
 SUFFIX = ".txt"
@@ -24,6 +25,11 @@ class TextFolder:
     documents: tuple[tuple[str, Path], ...]
     ignored: int
 
+    @property
+    def size(self) -> int:
+        """Bytes of all texts."""
+        return sum(path.stat().st_size for _, path in self.documents)
+
     def read(self) -> Iterator[tuple[str, bytes, str]]:
         """Name, bytes and text of each document; raises `BadArtifact` with file and offset where it is not UTF-8."""
         for name, path in self.documents:
@@ -31,8 +37,11 @@ class TextFolder:
             yield name, data, _decode(path, data)
 
 
-def open_folder(folder: Path) -> TextFolder:
-    """A folder's documents; raises `Unavailable`, `UsageError` if there is none, `BadArtifact` naming a bad one."""
+def open_folder(folder: Path, limit: Limit | None = None) -> TextFolder:
+    """A folder's documents; raises `Unavailable`, `UsageError` if there is none, `BadArtifact` naming a bad one.
+
+    A text beyond `limit` is refused as well.
+    """
     if not folder.is_dir():
         raise Unavailable(f"{folder}: not a folder")
     entries = [path for path in folder.iterdir() if not path.name.startswith(".")]
@@ -42,11 +51,17 @@ def open_folder(folder: Path) -> TextFolder:
             what = "a link that leads to no file" if path.is_symlink() else "not a regular file"
             raise BadArtifact(f"{path}: {what}", hint="put the file there, or leave the name out")
     if not texts:
-        raise UsageError(f"{folder}: no {SUFFIX} file in it", hint=f"each document is one UTF-8 file named *{SUFFIX}")
+        raise UsageError(
+            f"{folder}: no {SUFFIX} file in it",
+            hint=f"a document is one UTF-8 file named *{SUFFIX}; --source reads *.jsonl, *.parquet and *.zst as well",
+        )
     documents = sorted(((_name(path), path) for path in texts), key=lambda pair: pair[0].encode("utf-8"))
     for (name, path), (other, twin) in zip(documents, documents[1:], strict=False):
         if name == other:
             raise BadArtifact(f"{path.name!r} and {twin.name!r} are one name in Unicode form NFC")
+    for _, path in documents if limit is not None else ():
+        assert limit is not None
+        limit.check(path.stat().st_size, str(path))
     return TextFolder(tuple(documents), len(entries) - len(texts))
 
 

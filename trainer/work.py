@@ -67,6 +67,11 @@ class Work:
         return self.folder / "ids.bin"
 
     @property
+    def ids_chunks(self) -> Path:
+        """With declared sources: the digest of each chunk of the ids."""
+        return self.folder / "ids.chk"
+
+    @property
     def tokenizer(self) -> Path:
         """The tokenizer, as the `tokenizers` library reads it."""
         return self.folder / TOKENIZER
