@@ -38,14 +38,17 @@ class Finding:
 class CoverageReport:
     """Everything that `auditkit coverage` says.
 
-    `policy` in words; `names` of auditors by key id. Not read: `passed_over` files of other kinds, `summaries` that are
-    called so, `logs` in folders below those that were named.
+    `policy`, and in `log` what check 3 says of the signed log ("" for a run without one), in words; `names` of auditors
+    by key id. Not read: `passed_over` files of other kinds, `summaries` that are called so, `logs` in folders below
+    those that were named.
     """
 
     run: str
     run_id: str
     manifest: str
     policy: str
+    log: str
+    log_not_checked: tuple[str, ...]
     made: str
     coverage: Coverage
     collection: Collection
@@ -53,6 +56,14 @@ class CoverageReport:
     passed_over: int = 0
     summaries: int = 0
     logs: tuple[str, ...] = ()
+
+    @property
+    def not_checked(self) -> tuple[str, ...]:
+        """What this does not say."""
+        unsigned = (
+            () if self.log else ("whose records these are: the run's manifest names no publisher who signs them",)
+        )
+        return (*NOT_CHECKED, *unsigned, *self.log_not_checked)
 
     @property
     def verdict(self) -> Verdict:
@@ -128,6 +139,7 @@ class CoverageReport:
             "run": self.run,
             "run_id": self.run_id,
             "manifest": self.manifest,
+            "signed_log": self.log,
             "collected": self.made,
             "policy": {
                 "words": self.policy,
@@ -167,7 +179,7 @@ class CoverageReport:
                 "reasons": dict(collection.reasons),
                 "all": [{"where": r.where, "reason": r.reason} for r in collection.refused],
             },
-            "not_checked": list(NOT_CHECKED),
+            "not_checked": list(self.not_checked),
         }
 
 

@@ -23,6 +23,7 @@ from auditkit.trust.keys import PublicKey, load_public
 from auditkit.trust.policy import Trust
 
 if TYPE_CHECKING:
+    from auditkit.replay.log_check import LogFound
     from auditkit.replay.run import Run
 
 MAX_KEYS = 20_000  # in files below the places: each costs some milliseconds
@@ -84,14 +85,16 @@ class Sources:
         run: Run,
         trust: Trust,
         names: Mapping[str, str],
-        policy: str,
         *,
+        policy: str,
+        log: LogFound,
         memory: Path | None,
         clock: Clock | None = None,
     ) -> CoverageReport:
         """Collect and cover `run`, whose records were checked; `policy` is `trust` in words.
 
-        `memory` is the folder that remembers what was verified. Unavailable and BadArtifact of logs, Unsupported.
+        `log` is what its signed log gave, `memory` the folder that remembers what was verified. Errors of logs, and
+        Unsupported.
         """
         now = (clock or SystemClock()).wall()
         records = RecordTable(run.records)
@@ -103,6 +106,8 @@ class Sources:
             run_id=run.run_id,
             manifest=run.manifest_digest,
             policy=policy,
+            log=log.detail,
+            log_not_checked=log.not_checked,
             made=time_text(now),
             coverage=cover(collection.rows, trust, run.size),
             collection=collection,

@@ -59,6 +59,9 @@ def coverage(
     """
     if not places:
         raise UsageError("no attestations are named", hint="auditkit coverage FOLDER, or the URL of an attestation log")
+    if html is not None and not html.parent.is_dir():
+        raise UsageError(f"there is no folder {html.parent}", hint="make it first")
+    from auditkit.audit.signed_log import Rule, SignedLog
     from auditkit.audit.sources import Sources
     from auditkit.cli.coverage_text import coverage_text
     from auditkit.cli.progress import Board
@@ -70,61 +73,61 @@ def coverage(
         opened = stack.enter_context(
             open_run(run, artifacts=artifacts, cache_dir=cache_dir, offline=offline, progress=progress)
         )
+        found, words = _policy(policy)
         check_chain(opened)
         check_log(opened)
+        log = SignedLog(Rule.of(found) if found else None, whole=True).check(opened, None)
         sources = stack.enter_context(Sources.of(places, _vkey(log_key), offline=offline, progress=progress))
-        trust, names, words = _trust(policy, key or [], sources, opened)
-        report = sources.report(opened, trust, names, words, memory=_memory(cache_dir, opened.run_id))
+        trust, names = _trust(found, key or [], sources, opened)
+        memory = _memory(cache_dir, opened.run_id)
+        report = sources.report(opened, trust, names, policy=words, log=log, memory=memory)
     if html is not None:
         _write_page(html, report)
     return Outcome(report.verdict, to_json(report.to_dict()) if json else coverage_text(report, str(html or "")))
 
 
 def _vkey(text: str | None) -> NoteKey | None:
-    from auditkit.formats.note import NoteKey
+    from auditkit.formats.note import ED25519, parse_key
 
     try:
-        return None if text is None else NoteKey.parse(text, "--log-key")
+        return None if text is None else parse_key(text, "--log-key", ED25519)
     except BadArtifact as error:
-        raise UsageError(error.message, hint="the log's owner publishes it: name+hash+key") from error
+        raise UsageError(error.message, hint="the log's owner publishes it: NAME+HASH+BASE64") from error
 
 
-def _trust(policy: Path | None, keys: list[Path], sources: Sources, run: Run) -> tuple[Trust, dict[str, str], str]:
-    """Whose word counts, the auditors' names, and the rule in words."""
-    from auditkit.trust.keys import PublicKey, load_public
-    from auditkit.trust.policy import Trust
-
-    given = {load_public(path): path.stem for path in keys}
-    known = sources.keys | given
-    names = {key.keyid: name for key, name in known.items()}
-    publisher = PublicKey(run.manifest.publisher.public) if run.manifest.publisher else None
-    if policy is None:
-        trust = Trust.of(known, publisher)
-        return trust, names, "none given: each valid key counts, one key is enough, automation does not count"
-    found, digest = _policy(policy)
-    trust = Trust(found, publisher, others=known)
-    return trust, names | trust.names, f"{_rule(trust)} ({policy.name}, BLAKE3 {digest})"
-
-
-def _policy(path: Path) -> tuple[rules.Policy, str]:
-    """The policy of a file, and the digest of the very bytes that it was read from."""
+def _policy(path: Path | None) -> tuple[rules.Policy | None, str]:
+    """The policy of a file, and the rule in words, with the digest of the very bytes that it was read from."""
     from auditkit.formats import policy as rules
     from auditkit.formats.digest import content_digest
     from auditkit.formats.limits import LIMITS
     from auditkit.trust import key_files
 
+    if path is None:
+        return None, "none given: each valid key counts, one key is enough, automation does not count"
     data = key_files.read(path, LIMITS.policy_bytes)
     try:
-        return rules.Policy.parse(data), content_digest(data)
+        policy = rules.Policy.parse(data)
     except AuditkitError as error:
         raise type(error)(f"{path}: {error.message}", hint=error.hint) from error
+    keys = "1 key" if policy.threshold == 1 else f"{policy.threshold} different keys"
+    families = "" if policy.families == 1 else f" on {policy.families} hardware families"
+    automation = "counts" if policy.automation else "does not count"
+    said = f"{keys}{families} of {len(policy.auditors)} auditors; automation {automation}"
+    return policy, f"{said} ({path.name}, BLAKE3 {content_digest(data)})"
 
 
-def _rule(trust: Trust) -> str:
-    keys = "1 key" if trust.threshold == 1 else f"{trust.threshold} different keys"
-    families = "" if trust.families == 1 else f" on {trust.families} hardware families"
-    automation = "counts" if trust.policy.automation else "does not count"
-    return f"{keys}{families} of {len(trust.policy.auditors)} auditors; automation {automation}"
+def _trust(policy: rules.Policy | None, keys: list[Path], sources: Sources, run: Run) -> tuple[Trust, dict[str, str]]:
+    """Whose word counts, and the auditors' names by key id."""
+    from auditkit.trust.keys import PublicKey, load_public
+    from auditkit.trust.policy import Trust
+
+    known = sources.keys | {load_public(path): path.stem for path in keys}
+    names = {key.keyid: name for key, name in known.items()}
+    publisher = PublicKey(run.manifest.publisher.public) if run.manifest.publisher else None
+    if policy is None:
+        return Trust.of(known, publisher), names
+    trust = Trust(policy, publisher, others=known)
+    return trust, names | trust.names
 
 
 def _memory(cache_dir: Path | None, run_id: str) -> Path:
@@ -140,8 +143,6 @@ def _write_page(path: Path, report: CoverageReport) -> None:
     from auditkit.trust.page_parts import About
     from auditkit.version import DISTRIBUTION, version
 
-    if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}", hint="make it first")
     about = About(
         run=report.run,
         run_id=report.run_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from auditkit.audit.coverage_report import NOT_CHECKED, CoverageReport, Finding
+from auditkit.audit.coverage_report import CoverageReport, Finding
 from auditkit.cli.console import printable
 from auditkit.cli.render import verdict_lines
 from auditkit.trust.coverage import Status, share, span
@@ -41,7 +41,7 @@ def _lines(report: CoverageReport, page: str) -> Iterator[str]:
     yield ""
     yield from verdict_lines(report.verdict, "", _hint(report), _SAID[report.verdict])
     yield "not checked:"
-    yield from (f"  - {text}" for text in NOT_CHECKED)
+    yield from (f"  - {text}" for text in report.not_checked)
     if page:
         yield f"map of the run: {printable(page)}"
 
@@ -51,6 +51,7 @@ def _head(report: CoverageReport) -> Iterator[str]:
     yield f"run           {printable(report.run)}"
     yield f"run id        {report.run_id}"
     yield f"manifest      {report.manifest}"
+    yield f"signed log    {printable(report.log) or 'none: the manifest names no publisher'}"
     yield f"policy        {printable(report.policy)}"
     counts = f"{collection.verified:,} verified now, {collection.remembered:,} before"
     keys, refused = len(coverage.rows.keys), len(collection.refused)

@@ -11,7 +11,9 @@ from auditkit.formats.record import StepRecord
 from auditkit.formats.step_audit import sha256_of
 from auditkit.replay.run import open_run
 from auditkit.trust.envelope import sign
+from auditkit.trust.notes import note_key
 from auditkit.verdict import Verdict
+from tests.audit import signed_runs
 from tests.audit.envelopes import KEYS, audit, put
 from tests.cli.conftest import Cli
 
@@ -108,3 +110,26 @@ def test_a_run_that_every_auditor_matched_is_a_match(
     assert "covered                8         100 %" in done.stdout
     assert "MATCH: every step is covered" in done.stdout
     assert "impossible" in done.stdout
+
+
+def test_the_signed_log_of_the_run_is_checked_as_the_policy_asks(
+    main: Cli, honest: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUDITKIT_DATA", str(tmp_path / "data"))
+    signed = signed_runs.sign(signed_runs.copy(honest, tmp_path / "run"))
+    done = main("coverage", folder, "--run", signed)
+    assert f"signed log    signed by {signed_runs.key_of(signed).text}: 8 entries" in done.stdout
+    assert "  - whose key" in done.stdout
+    # a policy that names another publisher
+    other = note_key(signed_runs.key_of(signed).name, KEYS[0].public).text
+    text = f'format = "auditkit/policy/v1"\nthreshold = 1\n[log]\npublisher = "{other}"\n'
+    done = main("coverage", folder, "--run", signed, "--policy", put(tmp_path, "p.toml", text.encode()))
+    assert done.code == Verdict.UNTRUSTED.code
+    # the publisher's own attestations never count
+    key = put(tmp_path, "publisher.pem", signed_runs.PUBLISHER.public.pem())
+    with open_run(str(signed)) as run:
+        record = run.records[0]
+    own = sign(audit(record, run="tiny").statement(sha256_of(record)), signed_runs.PUBLISHER)
+    done = main("coverage", put(tmp_path, "own.json", own.encode()), "--key", key, "--run", signed)
+    assert "does not count: the publisher's key" in done.stdout
+    assert "covered                0" in done.stdout
