@@ -72,6 +72,28 @@ GLOBAL void from_fixed(const u64* table, i64 count, i64 tiles, u32* status, floa
     if (!good) atomicOr(status, SUM_RANGE);
 }
 
+// *found becomes max |x| over all elements of all tensors, if it was less; field 0: i64. A maximum is the same in any order.
+GLOBAL void largest(const u64* table, i64 count, i64 tiles, u64* found) {
+    u64 most = 0;
+    for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        Tile at = tile_of(table, count, tile);
+        const i64* x = at.field<const i64>(0);
+        for (i64 i = at.first + threadIdx.x * 2; i < at.end; i += blockDim.x * 2) {
+            Pair64 pair = load_pair(x, i, at.end);
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                u64 size = pair.v[c] < 0 ? 0 - (u64)pair.v[c] : (u64)pair.v[c];
+                most = size > most ? size : most;
+            }
+        }
+    }
+    for (int offset = 16; offset > 0; offset >>= 1) {
+        u64 other = __shfl_xor_sync(0xffffffffu, most, offset);
+        most = other > most ? other : most;
+    }
+    if ((threadIdx.x & 31) == 0) atomicMax(found, most);
+}
+
 // Field 0: totals, field 1: terms, field 2: totals + terms, all i64; field 2 may be field 0.
 GLOBAL void add_sums(const u64* table, i64 count, i64 tiles, u32* status) {
     for (i64 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {

@@ -42,6 +42,9 @@ BINARY32 = {"norm_eps", "z_loss", "eps", "clip_norm"}
 WITHIN_BINARY32 = {"std", "residual_std", "peak_lr", "min_lr"}
 
 
+# The one list of integers; left out, gradients are added exactly.
+OPTIONAL = {"fold"}
+
 _REQUIRED = "every key must be written, also where it is off: trainer/recipes has complete recipes"
 
 
@@ -74,13 +77,17 @@ def _section(name: str, kind: type[Any], given: object) -> Any:
     hints = get_type_hints(kind)
     names = {field.name for field in dataclasses.fields(kind)}
     _refuse_unknown(given, names, f"key in [{name}]")
-    missing = sorted(names - set(given))
+    missing = sorted(names - set(given) - OPTIONAL)
     if missing:
         raise BadArtifact(f"[{name}] lacks {', '.join(missing)}", hint=_REQUIRED)
-    return kind(**{key: _value(f"{name}.{key}", key, hints[key], given[key]) for key in names})
+    return kind(**{key: _value(f"{name}.{key}", key, hints[key], given[key]) for key in names & set(given)})
 
 
 def _value(where: str, key: str, kind: type[Any], value: object) -> Any:
+    if key in OPTIONAL:
+        if type(value) is not list or not value or not all(type(item) is int for item in value):
+            raise BadArtifact(f"{where} must be a list of integers, not {value!r}")
+        return tuple(value)
     if kind is float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise BadArtifact(f"{where} must be a number, not {value!r}")

@@ -10,7 +10,7 @@ from auditkit.formats import canonical
 from auditkit.formats.digest import RECIPE_ROOT, Digest, root
 from auditkit.formats.fields import Fields
 from auditkit.formats.limits import LIMITS
-from auditkit.formats.schema import Choice, Flag, Int, Real, Section, Version
+from auditkit.formats.schema import Choice, Flag, Int, Ints, Real, Section, Version
 
 FORMAT = "auditkit/recipe/v1"
 
@@ -131,7 +131,10 @@ class BatchConfig(Section):
 
 @dataclass(frozen=True, slots=True)
 class NumericsConfig(Section):
-    """Version of numerics/SPEC.md, the product, and its bits in the body and in the head: fx14, fx21, or f32 (24)."""
+    """Version of numerics/SPEC.md, the product, and its bits in the body and in the head: fx14, fx21, or f32 (24).
+
+    fold: the groups in which micro-batch gradients are added in binary32 (SPEC.md section 17); () for their exact sum.
+    """
 
     section = "recipe.numerics"
 
@@ -139,6 +142,7 @@ class NumericsConfig(Section):
     product: Annotated[str, Choice(("fx", "f32"))] = "fx"
     body_bits: Annotated[int, Choice((14, 21, 24))] = 14
     head_bits: Annotated[int, Choice((14, 21, 24))] = 21
+    fold: Annotated[tuple[int, ...], Ints(2, 1 << 20, 8)] = ()
 
     def check(self) -> None:
         """Rules between fields: 24 bits, the significand of binary32, with product f32 and with no other."""

@@ -23,8 +23,8 @@ class Rule(Protocol):
         """BadArtifact naming `what` when the value is of another type or out of range."""
         ...
 
-    def write(self, value: Any) -> Value:
-        """The JSON value of a checked Python value."""
+    def write(self, value: Any) -> Value | None:
+        """The JSON value of a checked Python value; None where the key is left out."""
         ...
 
 
@@ -126,6 +126,32 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Ints:
+    """A tuple of up to `most` integers in low..high; an empty one is written by leaving the key out."""
+
+    low: int
+    high: int
+    most: int
+
+    def read(self, fields: Fields, key: str) -> tuple[Any, ...]:
+        """The items of a JSON list, which is never empty; () without one."""
+        return tuple(fields.items(key, 1, self.most)) if fields.has(key) else ()
+
+    def check(self, value: Any, what: str) -> None:
+        """Exact types and ranges, and the number of items."""
+        if type(value) is not tuple:
+            raise BadArtifact(f"{what}: not a tuple of integers")
+        if len(value) > self.most:
+            raise BadArtifact(f"{what}: {len(value)} items, at most {self.most} are allowed")
+        for number, item in enumerate(value):
+            Int(self.low, self.high).check(item, f"{what}[{number}]")
+
+    def write(self, value: tuple[int, ...]) -> Value | None:
+        """The list, None for an empty one."""
+        return list(value) or None
+
+
+@dataclass(frozen=True, slots=True)
 class Version:
     """The number `known`; a higher one is Unsupported, for what else it changes is unknown."""
 
@@ -171,7 +197,8 @@ class Section:
 
     def to_value(self) -> dict[str, Value]:
         """The JSON object."""
-        return {key: rule.write(getattr(self, key)) for key, rule in _rules(type(self)).items()}
+        written = {key: rule.write(getattr(self, key)) for key, rule in _rules(type(self)).items()}
+        return {key: value for key, value in written.items() if value is not None}
 
 
 _RULES: dict[type, dict[str, Rule]] = {}

@@ -95,6 +95,7 @@ class CudaOps:
     split_heads = _on_device(layout.split_heads)
     merge_heads = _on_device(layout.merge_heads)
     digests = _on_device(blake3.digests)
+    block_nodes = _on_device(blake3.block_nodes)
     rms_norm_forward = _on_device(rms_norm.rms_norm_forward)
     rms_norm_backward = _checked(rms_norm.rms_norm_backward)
     rope_forward = _on_device(rope.rope_forward)
@@ -127,9 +128,15 @@ class CudaOps:
         """All sums in one launch."""
         return exact_sum.from_fixed(self.device, self.status, totals, unit)
 
-    def add_sums(self, totals: Sequence[Array], terms: Sequence[Array], each: Each = map) -> list[Array]:
+    def add_sums(
+        self, totals: Sequence[Array], terms: Sequence[Array], each: Each = map, *, out: Sequence[Array] | None = None
+    ) -> list[Array]:
         """All pairs in one launch."""
-        return exact_sum.add_sums(self.device, self.status, totals, terms)
+        return exact_sum.add_sums(self.device, self.status, totals, terms, out=out)
+
+    def largest(self, sums: Sequence[Array], each: Each = map) -> int:
+        """All arrays in one launch; waits for the device."""
+        return int(self.host(exact_sum.largest(self.device, sums))[0])
 
     def squares(self, grads: Sequence[Array], each: Each = map) -> int:
         """All tensors in one launch; waits for the device. Raises NonFinite or Unsupported where the sum means nothing.

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from auditkit.formats.blake3_tree import BLOCK_BYTES, blocks_of, check_part
 from auditkit.formats.digest import KEY_BYTES, Digest
 from auditkit.kernels.device import Array, Device
 
@@ -50,6 +51,30 @@ def digest_words(device: Device, arrays: Sequence[Array], key: bytes | None = No
         device.launch("blake3", f"parents{mode}", blocks[level], _PARENTS, args)
         nodes = joined
     return found
+
+
+def block_nodes(device: Device, parts: Sequence[Array], firsts: Sequence[int], sizes: Sequence[int]) -> list[bytes]:
+    """The nodes of parts of tensors, as `auditkit.formats.blake3_tree.block_nodes`: 32 bytes for each block of 128 KiB.
+
+    parts[i] is C-contiguous and begins with block firsts[i] of a tensor of sizes[i] bytes. One launch each; waits for
+    the device. ValueError: a part that is not one of whole blocks.
+    """
+    made = [_part_nodes(device, *part) for part in zip(parts, firsts, sizes, strict=True)]
+    return [device.download(nodes).astype("<u4").tobytes() for nodes in made]
+
+
+def _part_nodes(device: Device, part: Array, first: int, size: int) -> Array:
+    """(blocks, 8) uint32. The kernel is told of the whole tensor, and runs only the blocks that lie here."""
+    check_part(part.nbytes, first, size)
+    if not part.flags.c_contiguous:
+        raise ValueError("only C-contiguous arrays can be hashed in place")
+    begin = device.address(part) - first * BLOCK_BYTES  # where the tensor would begin
+    words = np.array([begin, size, -first], np.int64).view(np.uint64)  # block 0 of the launch is block `first`
+    table = device.upload(words)
+    nodes = device.empty((blocks_of(part.nbytes), 8), np.uint32)
+    args = [table[:1], table[1:2], table[2:3], np.int64(1), nodes, nodes]
+    device.launch("blake3", "chunks", nodes.shape[0], _CHUNKS, args)
+    return nodes
 
 
 def _mode(device: Device, key: bytes | None) -> tuple[str, list[Array]]:

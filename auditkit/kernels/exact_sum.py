@@ -8,9 +8,10 @@ import numpy as np
 
 from auditkit.kernels.device import Array, Device
 from auditkit.kernels.elementwise import launch_quads
-from auditkit.kernels.tensor_table import TensorTable
+from auditkit.kernels.tensor_table import BLOCK, TensorTable
 
 SUM_BITS = 62  # a sum lies in [-2^62, 2^62)
+_THREADS = 2048  # for each multiprocessor: a block looks at many tiles before it tells what it found
 
 
 def small_term(terms: int) -> int:
@@ -62,3 +63,11 @@ def add_sums(
     sums = list(out) if out is not None else [device.empty(array.shape, np.int64) for array in totals]
     TensorTable.of(device, totals, terms, sums).launch(device, "exact_sum", "add_sums", (status,), block=block)
     return sums
+
+
+def largest(device: Device, sums: Sequence[Array], *, block: int | None = None, blocks: int | None = None) -> Array:
+    """max |element| over all int64 arrays, in one launch -> uint64 (1,), 0 for no elements."""
+    found = device.zeros((1,), np.uint64)
+    most = blocks or device.multiprocessors * (_THREADS // (block or BLOCK))
+    TensorTable.of(device, sums).launch(device, "exact_sum", "largest", (found,), block=block, blocks=most)
+    return found

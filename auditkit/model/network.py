@@ -6,6 +6,7 @@ in units 2^-56. Every matrix product is an exact dot.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from auditkit.numerics.arrays import F32, I64, IntArray
 from auditkit.numerics.exact_sum import GRADIENT_UNIT
 
 Grads = dict[str, I64]
+OnGradient = Callable[[str, I64], None]  # told the name and the sums of each weight once they are final
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,10 @@ def prepare(params: dict[str, F32], recipe: Recipe, ops: Ops) -> Prepared:
 class Network:
     """One micro-batch through the decoder: B sequences of T tokens, N = B * T rows of C features."""
 
-    def __init__(self, prepared: Prepared, recipe: Recipe, ops: Ops) -> None:
-        self.prepared, self.recipe, self.ops = prepared, recipe, ops
+    def __init__(
+        self, prepared: Prepared, recipe: Recipe, ops: Ops, on_gradient: OnGradient = lambda name, sums: None
+    ) -> None:
+        self.prepared, self.recipe, self.ops, self.on_gradient = prepared, recipe, ops, on_gradient
         self.model, self.bits = recipe.model, recipe.numerics.body_bits
         self.eps = np.float32(recipe.model.norm_eps)
         self.grads: Grads = {}
@@ -67,6 +71,7 @@ class Network:
             dx = self._layer_backward(dx, layer_prefix(layer), caches.pop())
         head = self.grads.get(EMBED)  # of a tied table
         self.grads[EMBED] = ops.embedding_backward(dx, inputs.reshape(-1), self.model.vocab_size, head)
+        self.on_gradient(EMBED, self.grads[EMBED])
         return self.grads, loss_sum
 
     def _head(self, x: F32, targets: IntArray, total_targets: int) -> tuple[I64, F32]:
@@ -171,3 +176,5 @@ class Network:
     def _add(self, name: str, terms: I64) -> None:
         held = self.grads.get(name)
         self.grads[name] = terms if held is None else self.ops.add_sums([held], [terms])[0]
+        if name != EMBED:  # a tied table is final after its second gradient; every other weight has one
+            self.on_gradient(name, self.grads[name])

@@ -1,15 +1,17 @@
-"""THE training step (SPEC.md section 15): grads of each micro-batch, their exact sum, the update.
+"""THE training step (SPEC.md section 15): grads of each micro-batch, their sum or declared fold, the update.
 
-The trainer changes only where `grads` runs and how sums travel; the replayer loops. Sums are integers, so the number of
-threads, ranks or machines cannot change a bit.
+The trainer on several ranks calls the parts of this file, and changes only where they run and how sums travel; the
+replayer loops. Sums are integers, a fold has its order from the recipe: so the number of threads, ranks or machines
+cannot change a bit.
 """
 
 from __future__ import annotations
 
 import functools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -21,13 +23,13 @@ from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.tensors import GradientTexts
 from auditkit.formats.work import work_of
-from auditkit.model.network import Grads, Network, Prepared, prepare
+from auditkit.model.network import Grads, Network, OnGradient, Prepared, prepare
 from auditkit.model.ops import Ops
 from auditkit.model.params import parameter_table
 from auditkit.model.state import State
-from auditkit.numerics.adamw import AdamWScalars
+from auditkit.model.totals import loss_total, totals
 from auditkit.numerics.arrays import F32, I64, IntArray, keep_freed_memory
-from auditkit.numerics.exact_sum import GRADIENT_UNIT
+from auditkit.numerics.lists import Each
 from auditkit.numerics.nonfinite import NonFinite
 
 T = TypeVar("T")
@@ -70,19 +72,33 @@ def micro_batches(tokens: IntArray, recipe: Recipe) -> Iterator[IntArray]:
     return (tokens[start : start + size] for start in range(0, tokens.shape[0], size))
 
 
-def grads(prepared: Prepared, tokens: IntArray, total_targets: int, recipe: Recipe, ops: Ops) -> GradSum:
+def grads(
+    prepared: Prepared,
+    tokens: IntArray,
+    total_targets: int,
+    recipe: Recipe,
+    ops: Ops,
+    on_gradient: OnGradient = lambda name, sums: None,
+) -> GradSum:
     """Gradient sums of one micro-batch: tokens (s, T + 1), each window's first T predict its last T.
 
+    on_gradient: told name and sums of each parameter as soon as they are final, while the others are computed.
     Raises NonFinite.
     """
-    return gradient_sums(prepared, tokens[:, :-1], tokens[:, 1:], total_targets, recipe, ops)
+    return gradient_sums(prepared, tokens[:, :-1], tokens[:, 1:], total_targets, recipe, ops, on_gradient)
 
 
 def gradient_sums(
-    prepared: Prepared, inputs: IntArray, targets: IntArray, total_targets: int, recipe: Recipe, ops: Ops
+    prepared: Prepared,
+    inputs: IntArray,
+    targets: IntArray,
+    total_targets: int,
+    recipe: Recipe,
+    ops: Ops,
+    on_gradient: OnGradient = lambda name, sums: None,
 ) -> GradSum:
     """Gradient sums of inputs and targets, each (s, T). Raises NonFinite."""
-    found, loss_sum = Network(prepared, recipe, ops).gradient(inputs, targets, total_targets)
+    found, loss_sum = Network(prepared, recipe, ops, on_gradient).gradient(inputs, targets, total_targets)
     return GradSum({spec.name: found[spec.name] for spec in parameter_table(recipe.model)}, loss_sum)
 
 
@@ -94,7 +110,7 @@ def leaf(part: GradSum, ops: Ops) -> MicroBatchLeaf:
 def gradient_digest(arrays: Mapping[str, F32 | I64], ops: Ops) -> Digest:
     """Root of gradient tensors by name: int64 sums for a micro-batch, binary32 for the whole step."""
     layout = tuple((name, array.dtype, array.shape) for name, array in arrays.items())
-    return _gradient_texts(layout).root(ops.digests(list(arrays.values())))
+    return gradient_texts(layout).root(ops.digests(list(arrays.values())))
 
 
 def gradient_work(arrays: Mapping[str, F32], ops: Ops, key: bytes) -> Digest:
@@ -103,51 +119,68 @@ def gradient_work(arrays: Mapping[str, F32], ops: Ops, key: bytes) -> Digest:
 
 
 @functools.lru_cache(maxsize=16)
-def _gradient_texts(layout: tuple[tuple[str, Any, tuple[int, ...]], ...]) -> GradientTexts:
+def gradient_texts(layout: tuple[tuple[str, Any, tuple[int, ...]], ...]) -> GradientTexts:
+    """The document of gradients of these names, dtypes and shapes, but for their digests; made once."""
     return GradientTexts(layout)
 
 
 def update(
     state: State,
-    total: GradSum,
+    rounded: list[F32],
+    loss_sum: int,
     total_targets: int,
     recipe: Recipe,
     ops: Ops,
     *,
-    threads: int = 1,
+    each: Each = map,
     work_key: bytes | None = None,
 ) -> tuple[State, StepResult]:
-    """Round the sums, clip, take the AdamW step. The result's leaves are empty. Raises NonFinite."""
-    opt, specs = recipe.optimizer, parameter_table(recipe.model)
+    """Clip the rounded gradients (in the order of the parameters), take the AdamW step. The result's leaves are empty.
+
+    Raises NonFinite.
+    """
+    specs = parameter_table(recipe.model)
     names = [spec.name for spec in specs]
-    with ThreadPoolExecutor(threads) as pool:  # starts no thread before it is used
-        each = pool.map if threads > 1 and sum(p.size for p in state.params.values()) >= POOL_FROM else map
-        rounded = ops.from_fixed([total.grads[name] for name in names], GRADIENT_UNIT, each)
-        norm = ops.norm_from_squares([ops.squares(rounded, each)])
-        lr = np.float32(ops.learning_rate(recipe.schedule, state.step))
-        made = ops.adamw(
-            [state.params[name] for name in names],
-            [state.adam_m[name] for name in names],
-            [state.adam_v[name] for name in names],
-            rounded,
-            clip=ops.clip_factor(norm, np.float32(opt.clip_norm)),
-            scalars=_scalars(lr, recipe, ops, state.step + 1),
-            decayed=[spec.decayed for spec in specs],
-            each=each,
-        )
-    new = State(state.step + 1, *(dict(zip(names, arrays, strict=True)) for arrays in made))
+    params, ms, vs = ([role[name] for name in names] for role in (state.params, state.adam_m, state.adam_v))
+    norm = ops.norm_from_squares([ops.squares(rounded, each)])
+    decayed = [spec.decayed for spec in specs]
+    lr, made = adamw_step((params, ms, vs), rounded, decayed, norm, state.step, recipe, ops, each)
+    new = State(state.step + 1, *(dict(zip(names, role, strict=True)) for role in made))
     ops.check_finite({f"{role} of {name}": array for name, role, array in new.tensors()})
-    loss = ops.mean_loss(int(total.loss_sum), total_targets)
+    loss = ops.mean_loss(loss_sum, total_targets)
     gradients = dict(zip(names, rounded, strict=True))
     work = "" if work_key is None else gradient_work(gradients, ops, work_key)
     return new, StepResult(loss, norm, lr, gradient_digest(gradients, ops), (), work)
 
 
-def _scalars(lr: np.float32, recipe: Recipe, ops: Ops, update: int) -> AdamWScalars:
-    opt = recipe.optimizer
-    return ops.adamw_scalars(
-        lr=lr, beta1=opt.beta1, beta2=opt.beta2, eps=opt.eps, weight_decay=opt.weight_decay, update=update
+def adamw_step(
+    arrays: tuple[list[F32], list[F32], list[F32]],
+    rounded: list[F32],
+    decayed: list[bool],
+    norm: np.float32,
+    step: int,
+    recipe: Recipe,
+    ops: Ops,
+    each: Each = map,
+) -> tuple[np.float32, tuple[list[F32], list[F32], list[F32]]]:
+    """The learning rate of a step, and new parameters and moments (SPEC.md sections 13 and 14).
+
+    arrays: parameters, first and second moments, float32 each: whole tensors or any parts of them, for elements do not
+    meet here; rounded: their gradients; norm: that of the whole gradient.
+    """
+    opt, lr = recipe.optimizer, np.float32(ops.learning_rate(recipe.schedule, step))
+    scalars = ops.adamw_scalars(
+        lr=lr, beta1=opt.beta1, beta2=opt.beta2, eps=opt.eps, weight_decay=opt.weight_decay, update=step + 1
     )
+    clip = ops.clip_factor(norm, np.float32(opt.clip_norm))
+    return lr, ops.adamw(*arrays, rounded, clip=clip, scalars=scalars, decayed=decayed, each=each)
+
+
+@contextmanager
+def tensor_workers(threads: int, elements: int) -> Iterator[Each]:
+    """What maps a function over tensors of so many elements together: `map`, or that of a pool of threads."""
+    with ThreadPoolExecutor(threads) as pool:  # starts no thread before it is used
+        yield pool.map if threads > 1 and elements >= POOL_FROM else map
 
 
 def step(
@@ -173,20 +206,26 @@ def step(
     keep_freed_memory()
     total_targets = tokens.shape[0] * (tokens.shape[1] - 1)
     run = gradients or _direct(state, total_targets, recipe, ops)
-    workers = max(1, min(threads, recipe.batch.micro_batches))
-    total: GradSum | None = None
-    leaves = []
-    with _blas().limit(limits=_blas_threads(recipe, threads // workers)):
-        parts = micro_batches(tokens, recipe)
-        results = _in_order(lambda part: _with_leaf(run(part), ops), parts, workers)
-        for done, (part, part_leaf) in enumerate(results, start=1):
-            total = part if total is None else _add(total, part, ops)
-            leaves.append(part_leaf)
-            if on_micro_batch is not None:
-                on_micro_batch(done)
-    assert total is not None  # a recipe has at least one sequence a step
-    new, result = update(state, total, total_targets, recipe, ops, threads=threads, work_key=work_key)
+    total, leaves = totals(recipe, ops), []
+    for part, part_leaf in side_by_side(run, list(micro_batches(tokens, recipe)), recipe, ops, threads):
+        total.add(part.grads)
+        leaves.append(part_leaf)
+        if on_micro_batch is not None:
+            on_micro_batch(len(leaves))
+    with tensor_workers(threads, sum(p.size for p in state.params.values())) as each:
+        new, result = update(
+            state, total.rounded(each), loss_total(leaves), total_targets, recipe, ops, each=each, work_key=work_key
+        )
     return new, replace(result, leaves=tuple(leaves))
+
+
+def side_by_side(
+    run: Gradients, parts: Sequence[IntArray], recipe: Recipe, ops: Ops, threads: int
+) -> Iterator[tuple[GradSum, MicroBatchLeaf]]:
+    """Gradient sums and leaf of each micro-batch in order, as many computed at a time as there are threads."""
+    workers = max(1, min(threads, len(parts)))
+    with _blas().limit(limits=_blas_threads(recipe, threads // workers)):
+        yield from _in_order(lambda part: _with_leaf(run(part), ops), parts, workers)
 
 
 def _in_order(function: Callable[[IntArray], T], items: Iterable[IntArray], workers: int) -> Iterator[T]:
@@ -230,11 +269,3 @@ def _direct(state: State, total_targets: int, recipe: Recipe, ops: Ops) -> Gradi
 
 def _with_leaf(part: GradSum, ops: Ops) -> tuple[GradSum, MicroBatchLeaf]:
     return part, leaf(part, ops)
-
-
-def _add(total: GradSum, part: GradSum, ops: Ops) -> GradSum:
-    names = list(total.grads)
-    *sums, loss_sum = ops.add_sums(
-        [*(total.grads[name] for name in names), total.loss_sum], [*(part.grads[name] for name in names), part.loss_sum]
-    )
-    return GradSum(dict(zip(names, sums, strict=True)), loss_sum)

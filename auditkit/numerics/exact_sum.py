@@ -82,11 +82,19 @@ class BlockSums:
         return (int(self._high) << 32) + int(self._low)
 
 
-def add_sums(total: I64, terms: I64) -> I64:
-    """total + terms elementwise, both within [-2^62, 2^62). Raises NonFinite for a sum outside that range."""
-    summed = total + terms
+def add_sums(total: I64, terms: I64, out: I64 | None = None) -> I64:
+    """total + terms elementwise, both within [-2^62, 2^62). Raises NonFinite for a sum outside that range.
+
+    out: where the sums go, e.g. total; a new array by default.
+    """
+    summed = np.add(total, terms, out=out)
     _check_range(summed, 1 << 62)
     return summed
+
+
+def largest(sums: I64) -> int:
+    """max |sums|, 0 for no elements: what tells whether sums of several such arrays can leave the range."""
+    return max(int(sums.max()), -int(sums.min())) if sums.size else 0
 
 
 def _check_range(sums: I64, limit: int) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from auditkit.formats import blake3_tree
 from auditkit.formats.digest import Digest
-from auditkit.formats.tensors import tensor_digest
+from auditkit.formats.tensors import little_endian, tensor_digest
 from auditkit.numerics.arrays import F32, I64, ieee
 from auditkit.numerics.nonfinite import NonFinite
 
@@ -34,6 +35,12 @@ def merge_heads(x: F32) -> F32:
 def digests(arrays: Sequence[F32 | I64], key: bytes | None = None) -> list[Digest]:
     """The tensor digest of each array; with a key of 32 bytes, in BLAKE3's keyed mode."""
     return [tensor_digest(array, key) for array in arrays]
+
+
+def block_nodes(parts: Sequence[F32], firsts: Sequence[int], sizes: Sequence[int]) -> list[bytes]:
+    """`blake3_tree.block_nodes` of each part: it begins with block firsts[i] of a tensor of sizes[i] bytes."""
+    found = zip(parts, firsts, sizes, strict=True)
+    return [blake3_tree.block_nodes(little_endian(part), first, size) for part, first, size in found]
 
 
 def check_finite(arrays: Mapping[str, F32]) -> None:

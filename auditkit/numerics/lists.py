@@ -19,9 +19,16 @@ from auditkit.numerics.arrays import F32, I64
 Each: TypeAlias = Callable[..., Iterable[Any]]
 
 
-def add_sums(totals: Sequence[I64], terms: Sequence[I64], each: Each = map) -> list[I64]:
-    """`exact_sum.add_sums` of each pair."""
-    return list(each(exact_sum.add_sums, totals, terms))
+def add_sums(
+    totals: Sequence[I64], terms: Sequence[I64], each: Each = map, *, out: Sequence[I64] | None = None
+) -> list[I64]:
+    """`exact_sum.add_sums` of each pair. out: where the sums go, e.g. totals; new arrays by default."""
+    return list(each(exact_sum.add_sums, totals, terms, [None] * len(totals) if out is None else out))
+
+
+def largest(sums: Sequence[I64], each: Each = map) -> int:
+    """`exact_sum.largest` of all arrays together."""
+    return max(each(exact_sum.largest, sums), default=0)
 
 
 def from_fixed(totals: Sequence[I64], unit: int, each: Each = map) -> list[F32]:

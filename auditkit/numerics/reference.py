@@ -5,8 +5,8 @@ from auditkit.numerics.cross_entropy import cross_entropy, mean_loss
 from auditkit.numerics.embedding import embedding_backward, embedding_forward
 from auditkit.numerics.exact_sum import to_fixed
 from auditkit.numerics.global_norm import clip_factor, norm_from_squares
-from auditkit.numerics.layout import add, check_finite, digests, merge_heads, split_heads
-from auditkit.numerics.lists import adamw, add_sums, from_fixed, squares
+from auditkit.numerics.layout import add, block_nodes, check_finite, digests, merge_heads, split_heads
+from auditkit.numerics.lists import adamw, add_sums, from_fixed, largest, squares
 from auditkit.numerics.product import attention_backward, attention_forward, dot, quantise, quantise_t
 from auditkit.numerics.rms_norm import rms_norm_backward, rms_norm_forward
 from auditkit.numerics.rope import rope_backward, rope_forward, rope_table
@@ -22,6 +22,7 @@ __all__ = [
     "add_sums",
     "attention_backward",
     "attention_forward",
+    "block_nodes",
     "check_finite",
     "clip_factor",
     "cross_entropy",
@@ -30,6 +31,7 @@ __all__ = [
     "embedding_backward",
     "embedding_forward",
     "from_fixed",
+    "largest",
     "learning_rate",
     "mean_loss",
     "merge_heads",

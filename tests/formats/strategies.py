@@ -79,14 +79,14 @@ def recipes(draw: st.DrawFn) -> r.Recipe:
         "adamw", draw(beta), draw(beta), draw(f32(TINY32, 1.0)), draw(f64(0.0)), draw(f32(0.0, 2.0**100))
     )
     decay = draw(st.integers(0, total - warmup)) if kind == "wsd" else 0
-    bits = st.sampled_from([14, 21])
+    bits, folds = st.sampled_from([14, 21]), st.lists(st.integers(2, 1 << 20), max_size=8).map(tuple)
     return r.Recipe(
         model=model,
         loss=r.LossConfig(draw(f32(0.0, 2.0**100))),
         optimizer=optimizer,
         schedule=r.ScheduleConfig(kind, peak, draw(f64(0.0, peak)), warmup, decay, total),
         batch=r.BatchConfig(sequences, draw(st.integers(1, sequences))),
-        numerics=r.NumericsConfig(1, "fx", draw(bits), draw(bits)),
+        numerics=r.NumericsConfig(1, "fx", draw(bits), draw(bits), draw(folds)),
         init=r.InitConfig(draw(counts), draw(positive), draw(positive)),
     )
 

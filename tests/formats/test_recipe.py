@@ -28,6 +28,7 @@ def another(section: str, key: str) -> Any:
         ("model", "head_dim"): 18,
         ("numerics", "body_bits"): 21,
         ("numerics", "head_bits"): 14,
+        ("numerics", "fold"): (8,),
     }
     value = getattr(getattr(RECIPE, section), key)
     if (section, key) in special:
@@ -79,6 +80,13 @@ def test_too_many_micro_batches_are_refused() -> None:
 
 def test_the_usual_numerics_need_no_arguments() -> None:
     assert NumericsConfig() == NumericsConfig(1, "fx", 14, 21)
+
+
+def test_a_recipe_without_a_fold_does_not_mention_it() -> None:
+    assert b"fold" not in RECIPE.encode()
+    folded = dataclasses.replace(RECIPE, numerics=NumericsConfig(fold=(8, 4)))
+    assert b'"fold":[8,4]' in folded.encode()
+    assert Recipe.parse(folded.encode()) == folded
 
 
 def test_plain_binary32_has_24_bits_everywhere() -> None:

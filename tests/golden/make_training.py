@@ -65,6 +65,15 @@ RECIPES = {
         NumericsConfig(1, "f32", 24, 24),
         InitConfig(9, 0.05, 0.02),
     ),
+    "tied head, gradients folded in groups of two, twice": Recipe(
+        ModelConfig(50, 8, 1, 2, 1, 4, 12, 9, 10_000.0, NORM_EPS, True, True, 0),
+        LossConfig(0.0),
+        OptimizerConfig("adamw", 0.9, 0.95, EPS, 0.1, 0.5),
+        ScheduleConfig("cosine", 0.01, 0.001, 1, 0, 10),
+        BatchConfig(7, 1),
+        NumericsConfig(1, "fx", 14, 21, (2, 2)),
+        InitConfig(10, 0.05, 0.02),
+    ),
 }
 
 

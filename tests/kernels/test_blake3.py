@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pytest
 from blake3 import blake3
 
-from auditkit.kernels.blake3 import _levels, digest_words, digests
+from auditkit.formats import blake3_tree
+from auditkit.kernels.blake3 import _levels, block_nodes, digest_words, digests
 from tests.kernels.emulator import EmulatedDevice
 from tests.kernels.on_devices import EMULATOR_MARKS, GPU_MARKS, real_device
 
@@ -154,6 +155,32 @@ def test_strided_views_are_refused(device: Any) -> None:
     x = device.upload(cycle(100).reshape(10, 10))
     with pytest.raises(ValueError, match="C-contiguous"):
         digests(device, [x[:, 1:]])
+
+
+@pytest.mark.parametrize("length", [BLOCK + 4, 2 * BLOCK, 3 * BLOCK - 4, 5 * BLOCK + 3076, 1_000_004])
+def test_nodes_of_parts_join_to_the_digest(device: Any, length: int) -> None:
+    x = np.random.default_rng(length).integers(0, 256, length).astype(np.uint8)
+    held, blocks = device.upload(x.view(np.float32)), blake3_tree.blocks_of(length)
+    whole = blake3_tree.block_nodes(x, 0, length)
+    assert block_nodes(device, [held], [0], [length]) == [whole]
+    for cut in range(1, blocks):
+        parts = [held[: cut * BLOCK // 4], held[cut * BLOCK // 4 :]]
+        nodes = block_nodes(device, parts, [0, cut], [length, length])
+        assert b"".join(nodes) == whole and len(nodes[0]) == 32 * cut
+    assert blake3_tree.join_nodes(whole) == package(x)
+
+
+def test_what_is_no_part_of_whole_blocks_is_refused(device: Any) -> None:
+    x = device.upload(cycle(3 * BLOCK).reshape(3, BLOCK))
+    for part, first, size in (
+        (x[0], 0, BLOCK),
+        (x[0, 1:], 0, 3 * BLOCK),
+        (x[:2], 2, 3 * BLOCK),
+        (x[:, 1:], 0, 9 * BLOCK),
+    ):
+        with pytest.raises(ValueError):
+            block_nodes(device, [part], [first], [size])
+    assert block_nodes(device, [], [], []) == []
 
 
 @pytest.mark.parametrize("poison", [0xA5, 0x3C])

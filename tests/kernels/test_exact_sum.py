@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditkit.kernels.exact_sum import add_sums, from_fixed, small_term, to_fixed
+from auditkit.kernels.exact_sum import add_sums, from_fixed, largest, small_term, to_fixed
 from auditkit.numerics import exact_sum as reference
+from auditkit.numerics.lists import largest as reference_largest
 from tests.kernels.variants import NOT_FINITE, SUM_RANGE, runs
 from tests.ops.cases import NOT_FINITE as BAD_VALUES
 from tests.ops.cases import awkward_rows, floats, with_value
@@ -136,6 +137,24 @@ def test_a_sum_out_of_range_sets_status(device: Any, a: int, b: int) -> None:
         assert run.bits() == 0
         add_sums(run.device, run.status, [small[0], run.up(np.array([0, 0, a], np.int64))], terms)
         assert run.bits() == SUM_RANGE
+
+
+def test_largest(device: Any) -> None:
+    """In any tensor, at any place, of either sign, up to the numbers whose size no int64 holds."""
+    rng = np.random.default_rng(17)
+    arrays = [rng.integers(-1000, 1000, size) for size in SIZES]
+    for run in runs(device):
+        held = [run.up(array) for array in arrays]
+        for block in BLOCKS:
+            assert run.down(largest(run.device, held, block=block)).tolist() == [reference_largest(arrays)]
+        assert run.down(largest(run.device, held, blocks=1)).tolist() == [reference_largest(arrays)]
+        assert run.down(largest(run.device, [])).tolist() == run.down(largest(run.device, held[:1])).tolist() == [0]
+    for value in (1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63), -1001):
+        for run in runs(device):
+            for size, at in ((9001, 0), (9001, 4096), (9001, 9000), (1, 0), (4097, 4095)):
+                changed = np.zeros(size, np.int64)
+                changed[at] = value
+                assert run.down(largest(run.device, [run.up(arrays[3]), run.up(changed)])).tolist() == [abs(value)]
 
 
 def test_small_term() -> None:

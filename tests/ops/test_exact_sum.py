@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from auditkit.numerics.exact_sum import GRADIENT_UNIT, BlockSums, add_sums, from_fixed, sum_rows, sum_segments, to_fixed
+from auditkit.numerics.exact_sum import (
+    GRADIENT_UNIT,
+    BlockSums,
+    add_sums,
+    from_fixed,
+    largest,
+    sum_rows,
+    sum_segments,
+    to_fixed,
+)
 from auditkit.numerics.nonfinite import NonFinite
 from tests.ops.cases import F32, NOT_FINITE, SMALLEST, awkward_rows, floats, frozen, strided, with_value
 from tests.ops.oracle import sums
@@ -162,3 +171,20 @@ def test_sums_in_blocks_may_pass_through_large_values_but_not_end_there() -> Non
     assert (int(back.total()), back.integer(), there.integer()) == (1, 1, (1 << 64) + 1)
     with pytest.raises(NonFinite, match="leaves 62 bits"):
         there.total()
+
+
+def test_sums_can_go_into_an_array_that_is_there() -> None:
+    a, b = np.arange(6).reshape(2, 3), np.arange(6).reshape(2, 3) << 40
+    total = a.copy()
+    assert add_sums(total, b, total) is total
+    assert_same_bits(total, add_sums(a, b))
+    with pytest.raises(NonFinite):
+        add_sums(total, np.full_like(total, (1 << 62) - 1), total)
+
+
+def test_largest() -> None:
+    assert largest(np.zeros((0, 3), np.int64)) == 0
+    assert largest(np.array([3, -7, 5])) == 7
+    assert largest(np.array(-4)) == 4
+    assert largest(np.array([[(1 << 63) - 1, -5]])) == (1 << 63) - 1
+    assert largest(np.array([(1 << 63) - 1, -(1 << 63)])) == 1 << 63

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from auditkit.formats.blake3_tree import BLOCK_BYTES, join_nodes
 from auditkit.formats.digest import content_digest, keyed_digest
-from auditkit.numerics.layout import add, check_finite, digests, merge_heads, split_heads
+from auditkit.numerics.layout import add, block_nodes, check_finite, digests, merge_heads, split_heads
 from auditkit.numerics.nonfinite import NonFinite
 from tests.ops.cases import LARGEST, NOT_FINITE, awkward_rows, floats, frozen, strided, with_value
 from tests.ops.oracle.rounding import ieee, real, rn32
@@ -67,3 +68,11 @@ def test_the_oracle_agrees_with_binary32_scalars() -> None:
         for a, b in zip(floats(1, 300, low=-149, high=127), floats(2, 300, low=-149, high=127), strict=True):
             assert rn32(real(a) + real(b)).view(np.uint32) == (a + b).view(np.uint32)
             assert rn32(real(a) * real(b)).view(np.uint32) == (a * b).view(np.uint32)
+
+
+def test_nodes_of_parts_of_tensors_join_to_their_digests() -> None:
+    block = BLOCK_BYTES // 4  # elements
+    x, y = floats(5, 3 * block + 7), floats(6, 2 * block).astype(">f4")
+    parts = [x[:block], x[block:], y[:block], y[block:]]
+    nodes = block_nodes(parts, [0, 1, 0, 1], [x.nbytes, x.nbytes, y.nbytes, y.nbytes])
+    assert [join_nodes(nodes[0] + nodes[1]), join_nodes(nodes[2] + nodes[3])] == digests([x, y])

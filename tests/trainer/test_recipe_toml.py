@@ -42,6 +42,12 @@ def test_every_key_is_required(section: str, key: str) -> None:
         recipe_toml.from_table(table)
 
 
+def test_a_fold_may_be_declared(tmp_path: Path) -> None:
+    assert _load(tmp_path, RECIPE).numerics.fold == ()
+    folded = _load(tmp_path, RECIPE.replace("body_bits = 14", "body_bits = 14\nfold = [4, 2]"))
+    assert folded.numerics.fold == (4, 2)
+
+
 @pytest.mark.parametrize("section", list(TABLE))
 def test_every_section_is_required(section: str) -> None:
     with pytest.raises(BadArtifact, match=rf"^section \[{section}\] is missing$"):
@@ -74,6 +80,10 @@ def test_integers_serve_as_numbers_and_line_ends_do_not_matter(tmp_path: Path) -
         ("peak_lr = 3e-3", "peak_lr = 1e39", r"schedule\.peak_lr: 1e\+39 is not a finite binary32 number"),
         ("peak_lr = 3e-3", "peak_lr = 1" + "0" * 400, r"schedule\.peak_lr: the number is too large for binary64"),
         ("body_bits = 14", "body_bits = 15", "body_bits"),
+        ("body_bits = 14", "body_bits = 14\nfold = 8", r"numerics\.fold must be a list of integers, not 8"),
+        ("body_bits = 14", "body_bits = 14\nfold = []", r"numerics\.fold must be a list of integers, not \[\]"),
+        ("body_bits = 14", "body_bits = 14\nfold = [true]", r"numerics\.fold must be a list of integers, not \[True\]"),
+        ("body_bits = 14", "body_bits = 14\nfold = [1]", r"recipe\.numerics\.fold\[0\]: 1 is outside 2 to"),
         ('kind = "cosine"', 'kind = "linear"', r"schedule\.kind"),
         ("warmup_steps = 5", "warmup_steps = 25", "exceed total_steps 24"),
         ("micro_batch_sequences = 2", "micro_batch_sequences = 4", "exceeds sequences 3"),

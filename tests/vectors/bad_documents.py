@@ -88,6 +88,11 @@ RECIPE: list[Case] = [
      "recipe.numerics.version: 2 is newer than 1, which this verifier knows"),
     ("numerics version zero", "numerics/version", 0, "recipe.numerics.version: 0 is not 1"),
     ("version is true", "numerics/version", True, "recipe.numerics.version: True is not 1"),
+    ("empty fold", "numerics/fold", [], "recipe.numerics.fold: 0 items, 1 to 8 are allowed"),
+    ("fold of nine levels", "numerics/fold", [2] * 9, "recipe.numerics.fold: 9 items, 1 to 8 are allowed"),
+    ("fold of one", "numerics/fold", [8, 1], "recipe.numerics.fold[1]: 1 is outside 2 to 1048576"),
+    ("fold is a number", "numerics/fold", 8, "recipe.numerics.fold: not a list"),
+    ("fold of texts", "numerics/fold", ["8"], "recipe.numerics.fold[0]: not an integer"),
 ]  # fmt: skip
 
 STATE: list[Case] = [

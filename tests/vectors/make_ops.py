@@ -17,7 +17,7 @@ from tests.vectors.make_elementary import FORMAT, encode
 from tests.vectors.no_result_cases import no_result
 from tests.vectors.product_cases import attention_cases, exact_dot, f32_dot, weighted_sums
 from tests.vectors.row_cases import cross_entropy, embedding, layout, rms_norm, rope, row_sums, swiglu
-from tests.vectors.update_cases import adamw, exact_sum, global_norm
+from tests.vectors.update_cases import adamw, exact_sum, fold, global_norm
 
 Case = dict[str, Any]
 
@@ -57,6 +57,11 @@ FILES: dict[str, tuple[str, Callable[[], list[Case]]]] = {
     "adamw": (
         "section 14: update is t; beta1, beta2, weight_decay are f64, all else f32; decayed is false for kind norm",
         adamw,
+    ),
+    "fold": (
+        "section 17: sums (M, n) are A of each micro-batch and element, radices are r_0, r_1, .., terms (M, n) are x, "
+        "gradient (n) is g",
+        fold,
     ),
     "layout": ("section 15: split makes heads, add is one binary32 addition", layout),
     "no_result": (

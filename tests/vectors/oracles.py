@@ -149,6 +149,12 @@ def adamw(c: Case) -> dict[str, Any]:
     return {**words, "decay": f32(s.decay if c["decayed"] else np.float32(1)), **arrays}
 
 
+def fold(c: Case) -> dict[str, Any]:
+    """Section 17."""
+    terms = np.array([[sums.from_fixed(int(a), 56) for a in row] for row in read(c["sums"])], np.float32)
+    return {"terms": terms, "gradient": np.array([update.fold(list(x), c["radices"]) for x in terms.T], np.float32)}
+
+
 def no_result(c: Case) -> dict[str, Any]:
     """Sections 1, 4 and 13."""
     return {"has_result": results.has_result(c)}
@@ -182,6 +188,7 @@ ORACLES: dict[str, Callable[[Case], dict[str, Any]]] = {
     "cross_entropy": cross_entropy,
     "global_norm": global_norm,
     "adamw": adamw,
+    "fold": fold,
     "layout": layout,
     "no_result": no_result,
 }

@@ -118,6 +118,39 @@ def clip_by_reciprocal(norm: np.float32, clip_norm: np.float32) -> np.float32:
     return F32(clip_norm * (ONE / norm)) if clip_norm > 0 and norm > clip_norm else ONE
 
 
+def all_in_a_row(terms: Sequence[np.float32], radices: Sequence[int], true: Any = update.fold) -> np.float32:
+    """A fold that forgets its groups."""
+    return F32(true(terms, ()))
+
+
+def from_the_last(terms: Sequence[np.float32], radices: Sequence[int], true: Any = update.fold) -> np.float32:
+    """Groups that are cut and added from the last term on."""
+    return F32(true(list(reversed(terms)), radices))
+
+
+def in_as_many_groups(terms: Sequence[np.float32], radices: Sequence[int], true: Any = update.fold) -> np.float32:
+    """r_i as the number of groups."""
+    return F32(true(terms, [-(-len(terms) // radix) for radix in radices]))
+
+
+def largest_groups_first(terms: Sequence[np.float32], radices: Sequence[int], true: Any = update.fold) -> np.float32:
+    """The radices in the other order, the outermost first."""
+    return F32(true(terms, list(reversed(radices))))
+
+
+def short_group_first(terms: Sequence[np.float32], radices: Sequence[int], true: Any = update.fold) -> np.float32:
+    """The first group short, not the last."""
+    rest = len(terms) % radices[0]
+    first = [true(terms[:rest], ())] if rest else []
+    groups = [true(terms[at : at + radices[0]], ()) for at in range(rest, len(terms), radices[0])]
+    return F32(true([*first, *groups], radices[1:]))
+
+
+def exact_of_the_terms(terms: Sequence[np.float32], radices: Sequence[int]) -> np.float32:
+    """The terms added exactly."""
+    return rn32(sum(map(real, terms), Fraction(0)))
+
+
 MEAN = {(layers, "mean_of"): lambda total, count: F32(total * (ONE / count))}
 READINGS = {
     "(m * rate) / (..)": Reading(
@@ -151,6 +184,12 @@ READINGS = {
     "lse - x_y": Reading("cross_entropy", "loss_sum", {(layers, "loss_of"): lambda m, log_z, x_y: (m + log_z) - x_y}),
     "root in binary32": Reading("global_norm", "norm", {(update, "norm"): norm_by_binary32_root}),
     "clip_norm * (1 / norm)": Reading("global_norm", "clip", {(update, "clip_factor"): clip_by_reciprocal}),
+    "fold without groups": Reading("fold", "gradient", {(update, "fold"): all_in_a_row}),
+    "fold from the last": Reading("fold", "gradient", {(update, "fold"): from_the_last}),
+    "fold into r groups": Reading("fold", "gradient", {(update, "fold"): in_as_many_groups}),
+    "fold, outermost first": Reading("fold", "gradient", {(update, "fold"): largest_groups_first}),
+    "fold, short group first": Reading("fold", "gradient", {(update, "fold"): short_group_first}),
+    "fold, exact": Reading("fold", "gradient", {(update, "fold"): exact_of_the_terms}),
     "mean * (1 / C)": Reading("rms_norm", "rstd", MEAN),
     "mean * (1 / C), backward": Reading("rms_norm", "dx", MEAN),
     "one term added to 0": Reading("row_sum", "sum", {(sums, "row_sum"): added_to_zero}),

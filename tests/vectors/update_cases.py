@@ -1,4 +1,4 @@
-"""Cases of the sums and the update: exact sum, gradient norm, AdamW (SPEC.md sections 4, 13, 14)."""
+"""Cases of the sums and the update: exact sum, gradient norm, AdamW, fold (SPEC.md sections 4, 13, 14, 17)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 
 from auditkit.numerics import reference as ops
 from auditkit.numerics.arrays import F32
-from auditkit.numerics.exact_sum import sum_rows
+from auditkit.numerics.exact_sum import GRADIENT_UNIT, sum_rows
+from auditkit.numerics.fold import Fold
 from auditkit.numerics.known_answers import floats
 from tests.vectors.words import array, f32, f64
 
@@ -29,6 +30,24 @@ def exact_sum() -> list[Case]:
         [0, 1, -1, (1 << 60) + (1 << 36), (1 << 60) + (1 << 36) + 1, (1 << 53) + 1, -(1 << 61) - 1], np.int64
     )
     return [*cases, {"name": "sums", "unit": 56, "sum": array(sums), "rounded": array(ops.from_fixed([sums], 56)[0])}]
+
+
+def fold() -> list[Case]:
+    """Full and short groups, at one level and at several; terms whose order, brackets and rounding show."""
+    cases = []
+    for number, (count, radices) in enumerate(
+        [(1, (2,)), (4, (8,)), (5, (2,)), (8, (2, 2)), (11, (3, 2)), (12, (2, 3)), (13, (4,)), (7, (2, 2, 2))]
+    ):
+        terms = ops.to_fixed(floats(250 + number, count, 6, low=-14, high=-2), GRADIENT_UNIT)
+        terms[:, 4] = terms[:, 4] + (terms[:, 5] >> 30)  # more bits than binary32 holds
+        terms[-1, 5] = -ops.to_fixed(ops.from_fixed([np.add.reduce(terms[:-1, 5:], axis=0)], GRADIENT_UNIT)[0], 56)[0]
+        rounded = ops.from_fixed(list(terms), GRADIENT_UNIT)
+        made: Fold[F32] = Fold(radices, ops.add)
+        for term in rounded:
+            made.push(term)
+        given = {"name": f"{count} in groups of {radices}", "radices": list(radices), "sums": array(terms)}
+        cases.append({**given, "terms": array(np.stack(rounded)), "gradient": array(made.total())})
+    return cases
 
 
 def global_norm() -> list[Case]:

@@ -1,8 +1,9 @@
-"""Gradient norm and clip (section 13), AdamW (14)."""
+"""Gradient norm and clip (section 13), AdamW (14), ordered fold (17)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -12,6 +13,16 @@ from tests.ops.oracle.rounding import Array, NoResult, ieee, real, rint, rn64, r
 
 F32 = np.float32
 ONE = F32(1)
+
+
+def fold(terms: Sequence[np.float32], radices: Sequence[int]) -> np.float32:
+    """Section 17: the levels one after the other, each as a list."""
+    level = list(terms)
+    with ieee():
+        for radix in (*radices, len(level)):
+            groups = [level[first : first + radix] for first in range(0, len(level), radix)]
+            level = [functools.reduce(lambda a, b: F32(a + b), group) for group in groups]
+    return level[0]
 
 
 def squares(grad: Array) -> int:
