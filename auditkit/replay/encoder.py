@@ -6,6 +6,7 @@ published token ids and needs none.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -33,8 +34,10 @@ class TextEncoder:
             import tokenizers
         except ImportError as error:
             raise Incomplete("the tokenizers library is not installed", hint=_MISSING_HINT) from error
+        self._what = what
         try:
-            self._made: Any = tokenizers.Tokenizer.from_buffer(data)
+            with self._panics():
+                self._made: Any = tokenizers.Tokenizer.from_buffer(data)
         except (ValueError, TypeError) as error:
             raise BadArtifact(f"{what}: {str(error).lower()}") from error
         # the name of a special token inside a document is text: only the end of a document gives the special id
@@ -46,8 +49,19 @@ class TextEncoder:
         """The ids (n,) of each text, without an end-of-text; memory grows with the longest piece that is not cut."""
         for text in texts:
             parts = pieces(text) if self._cuttable else [text]
-            found = self._made.encode_batch_fast(parts, add_special_tokens=False)
+            with self._panics():
+                found = self._made.encode_batch_fast(parts, add_special_tokens=False)
             yield np.concatenate([np.array(part.ids, np.int64) for part in found])
+
+    @contextlib.contextmanager
+    def _panics(self) -> Iterator[None]:
+        """The library's panics are no Exception, and have no type that could be imported; a bad file can cause one."""
+        try:
+            yield
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":
+                raise
+            raise BadArtifact(f"{self._what}: the tokenizers library panics: {str(error).lower()}") from error
 
 
 def pieces(text: str, size: int = PIECE) -> list[str]:

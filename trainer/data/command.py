@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from auditkit.errors import UsageError
@@ -62,7 +66,27 @@ def _add_sources(group: argparse._ArgumentGroup, positive: Number) -> None:
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """Prepare a work folder and return a summary. Raises what `prepare` and `prepare_sources` do."""
+    """Prepare a work folder and return a summary. Raises what `prepare` and `prepare_sources` do.
+
+    SIGTERM ends it as Ctrl-C does, with exit code 143: processes end, and what is unfinished goes.
+    """
+    with _terminable():
+        return _run(arguments)
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _run(arguments: argparse.Namespace) -> str:
     from trainer import bpe
     from trainer.data.document import DEFAULT_BYTES, Limit
     from trainer.data.options import DataOptions

@@ -12,10 +12,11 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
+from threading import Thread
 from typing import Any, TypeVar
 
 from auditkit import errors
@@ -131,6 +132,7 @@ def _lost(process: BaseProcess) -> MachineFault:
 def _serve(connection: Connection, make: Callable[[Setup], Work], setup: Setup) -> None:
     """What a process does until there is nothing more to read."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the first one ends the others
+    Thread(target=_end_with_parent, daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = (
         "false"  # as many threads as processes are asked for; no result depends on it
     )
@@ -151,6 +153,14 @@ def _serve(connection: Connection, make: Callable[[Setup], Work], setup: Setup) 
             traceback.print_exc()
             raise
         connection.send_bytes(answer)
+
+
+def _end_with_parent() -> None:
+    """Do not go on with a job when the process that asked for it is gone, however it went."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _told(kind: str, message: str, hint: str) -> bytes:

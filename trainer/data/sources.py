@@ -24,7 +24,7 @@ from auditkit.numerics.sample import sampled
 from auditkit.replay.encoder import pieces
 from trainer import bpe, lock
 from trainer.data import encode, inputs, pool, readers
-from trainer.data.batches import grouped
+from trainer.data.batches import BLOCK_BYTES, grouped
 from trainer.data.declared import Declared, Sources
 from trainer.data.document import RawDocument
 from trainer.data.encode import DocumentEncoder, Setup
@@ -44,10 +44,11 @@ _FLAGS = 1 << 16  # documents whose place in the sample is found at once
 
 @dataclass(frozen=True)
 class MixOptions:
-    """What only declared sources have: the tokenizer's sample (one document in so many) and the size of a shard."""
+    """What only declared sources have: the tokenizer's sample (one document in so many), sizes of a shard, a block."""
 
     one_in: int | None = None
     shard_bytes: int = SHARD_BYTES
+    block_bytes: int = BLOCK_BYTES
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def _write(
     work = Work(made)
     with work.ids.open("xb") as ids_file, work.ids_chunks.open("xb") as chunks_file:
         ids = IdsWriter(ids_file, chunks_file)
-        shards, tokens = _write_sources(read, setup, ids, mix.shard_bytes)
+        shards, tokens = _write_sources(read, setup, ids, mix)
         digest, chunks = ids.finish()
         for file in (ids_file, chunks_file):
             sync_file(file)
@@ -162,12 +163,12 @@ def _write(
     return Prepared(spec, setup.vocab_size, ids.count, digest, chunks), corpus
 
 
-def _write_sources(read: _Read, setup: Setup, ids: IdsWriter, shard_bytes: int) -> tuple[list[SourceShards], list[int]]:
+def _write_sources(read: _Read, setup: Setup, ids: IdsWriter, mix: MixOptions) -> tuple[list[SourceShards], list[int]]:
     """The shards of each source, and how many ids it has; one source is written after the other."""
     names = [source.name for source in read.sources]
-    writers = [ShardWriter(read.scratch, name, shard_bytes) for name in names]
+    writers = [ShardWriter(read.scratch, name, mix.shard_bytes) for name in names]
     tokens = [0] * len(names)
-    results = pool.ordered(DocumentEncoder, setup, _jobs(read), read.options.workers(read.size))
+    results = pool.ordered(DocumentEncoder, setup, _jobs(read, mix.block_bytes), read.options.workers(read.size))
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.closing(results))
         for writer in writers:
@@ -182,10 +183,10 @@ def _write_sources(read: _Read, setup: Setup, ids: IdsWriter, shard_bytes: int) 
         return [writer.finish() for writer in writers], tokens
 
 
-def _jobs(read: _Read) -> Iterator[tuple[bytes, int]]:
+def _jobs(read: _Read, block_bytes: int) -> Iterator[tuple[bytes, int]]:
     """Groups of documents of one source, with its number."""
     for number, pairs in itertools.groupby(read.documents("tokenising"), key=operator.itemgetter(0)):
-        for group in grouped(document for _, document in pairs):
+        for group in grouped((document for _, document in pairs), block_bytes):
             yield encode.pack(group), number
 
 
