@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from auditkit.formats.bits import f32_from_bits
+from auditkit.formats.data_spec import DataSpec
 from auditkit.replay.run import Run
 from auditkit.replay.selection import select
 
@@ -31,6 +32,7 @@ def show_run(run: Run) -> dict[str, object]:
             "context_length": manifest.data.context_length,
             "windows": manifest.data.windows,
             "seed": manifest.data.seed,
+            **_sources(manifest.data),
         },
         "bytes": sum(artifact.size for artifact in manifest.artifacts),
         "mirrors": list(manifest.mirrors),
@@ -74,6 +76,11 @@ def show_log(run: Run) -> dict[str, object]:
         "last": records[-1].digest(),
         "losses": [{"step": step, "loss": f32_from_bits(records[step].loss)} for step in places],
     }
+
+
+def _sources(data: DataSpec) -> dict[str, object]:
+    """The declared sources, if there are any."""
+    return {"sources": [source.to_value() for source in data.sources]} if data.sources else {}
 
 
 def _plain(section: object) -> dict[str, object]:
