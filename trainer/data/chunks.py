@@ -21,16 +21,23 @@ _FEED = 1 << 12
 
 
 def chunks(file: Input, advance: Advance) -> Iterator[bytes]:
-    """The contents of a file. Raises Unavailable, BadArtifact where it is not zstd or ends within a frame."""
+    """The contents of a file. Raises Unavailable, BadArtifact where it is not zstd, ends too early, or has changed."""
     with writing(file.path), file.path.open("rb") as opened:
-        pieces = _counted(iter(lambda: opened.read(_READ), b""), advance)
+        pieces = _counted(iter(lambda: opened.read(_READ), b""), file, advance)
         yield from _inflated(pieces, file) if file.packed else pieces
 
 
-def _counted(pieces: Iterator[bytes], advance: Advance) -> Iterator[bytes]:
+def _counted(pieces: Iterator[bytes], file: Input, advance: Advance) -> Iterator[bytes]:
+    """The pieces, as many bytes as the file had when it was found: it is read twice, and must be the same."""
+    left = file.size
     for piece in pieces:
         advance(len(piece))
+        left -= len(piece)
         yield piece
+    if left:
+        raise BadArtifact(
+            f"{file.path}: its size has changed while it was read", hint="prepare again when it is complete"
+        )
 
 
 def _inflated(pieces: Iterator[bytes], file: Input) -> Iterator[bytes]:

@@ -52,7 +52,7 @@ def _check_column(arrow: Any, schema: Any, key: str, name: str) -> None:
         raise bad(name, f"there is no column {key!r}, or more than one (--text-key names another)")
     kind = schema.field(key).type
     inner = kind.value_type if arrow.types.is_dictionary(kind) else kind
-    if not (arrow.types.is_string(inner) or arrow.types.is_large_string(inner)):
+    if not (arrow.types.is_string(inner) or arrow.types.is_large_string(inner) or arrow.types.is_string_view(inner)):
         raise bad(name, f"column {key!r} holds {kind}, not texts")
 
 
@@ -66,6 +66,8 @@ def _values(arrow: Any, column: Any) -> Any:
     """The fields of a column as bytes: its texts may be no UTF-8, which decoding would tell without a place."""
     if arrow.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if arrow.types.is_string_view(column.type):
+        column = column.cast(arrow.large_string())
     large = arrow.types.is_large_string(column.type)
     return column.cast(arrow.large_binary() if large else arrow.binary()).to_pylist()
 

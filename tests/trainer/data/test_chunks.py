@@ -76,6 +76,16 @@ def test_a_window_above_the_limit_is_refused(tmp_path: Path) -> None:
         read(tmp_path, frame.compress(TEXT) + frame.flush())
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.zst"])
+@pytest.mark.parametrize("change", [b"", packed(b"more")])
+def test_a_file_that_changes_while_it_is_read_is_refused(name: str, change: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(packed(TEXT))
+    (file,) = find(tmp_path, "s").files
+    (tmp_path / name).write_bytes((packed(TEXT) if change else packed(b"x")) + change)
+    with pytest.raises(BadArtifact, match="its size has changed while it was read"):
+        list(chunks.chunks(file, lambda count: None))
+
+
 def test_what_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"")
     (file,) = find(tmp_path, "s").files
