@@ -29,7 +29,7 @@ from tests.registry.server import RUN, running
 
 BAR = 200.0  # submissions a second
 COUNT = 6000
-CONNECTIONS = 16
+CONNECTIONS = 32
 BATCH = 128
 FAST = ("--address-rate", "1000000", "--key-rate", "1000000")
 

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,13 +19,14 @@ from auditkit.registry.limits import RegistryLimits
 from auditkit.registry.refusals import NotAllowed, NotFound, TooMany
 
 # Data is public, so pages of others may read it; nothing here is to be run, framed or guessed at.
-_HEADERS = {
-    "Access-Control-Allow-Origin": "*",
-    "Cross-Origin-Resource-Policy": "cross-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
+_HEADERS = (
+    (b"access-control-allow-origin", b"*"),
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-resource-policy", b"cross-origin"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+)
 
 _log = logging.getLogger("auditkit.registry")
 
@@ -49,10 +49,8 @@ class Guard:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    headers.setdefault(name, value)
-                headers.setdefault("Cache-Control", "no-store")
+                given = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(item for item in _HEADERS if item[0] not in given)]
             await send(message)
 
         try:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -19,6 +20,7 @@ from auditkit.registry.service import Registry
 from auditkit.store.disk import reason
 
 BACKLOG = 512
+SWITCH_SECONDS = 0.0005
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -69,6 +71,9 @@ def serve(registry: Registry, sock: socket.socket, *, proxies: tuple[str, ...] =
     )
     server = _Server(config)
     registry.failed = server.stop
+    # Verification computes beside the event loop, which gives the interpreter away at each call of a socket, and by
+    # default would get it back only after 5 ms each time.
+    sys.setswitchinterval(SWITCH_SECONDS)
     server.run(sockets=[sock])
     if registry.error is not None:
         raise registry.error
