@@ -11,7 +11,7 @@ import typer
 from auditkit.cli import options
 from auditkit.cli.console import printable
 from auditkit.cli.outcome import Outcome, to_json
-from auditkit.errors import AuditkitError, UsageError
+from auditkit.errors import UsageError
 
 if TYPE_CHECKING:
     from auditkit.audit.submit import Result
@@ -62,10 +62,10 @@ def _read(files: Sequence[Path]) -> tuple[list[tuple[str, bytes]], list[PublicKe
     found = find(files)
     envelopes: list[tuple[str, bytes]] = []
     for batch in found.batches:
-        for place, data in batch.items():
-            if isinstance(data, AuditkitError):
-                raise data
-            envelopes.append((place, data))
+        contents = batch.read()
+        for _, error in contents.failed:
+            raise error
+        envelopes += [(contents.where(number), data) for number, data in enumerate(contents.envelopes)]
     if not envelopes:
         raise UsageError("there is no attestation", hint="name files, or folders with *.json or *.jsonl")
     keys = {key.keyid: key for key in map(load_public, found.keys)}
