@@ -7,14 +7,15 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from auditkit.errors import BadArtifact
+from auditkit.errors import BadArtifact, UsageError
 from auditkit.formats import zstd
 from auditkit.formats.compact import CompactRecords, CompactRow
 from auditkit.formats.leaves import LeavesFile, span
+from auditkit.formats.limits import LIMITS
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import RecordRow
 from auditkit.formats.run import LEAVES, WINDOWS, DataSpec, Ids
-from auditkit.formats.stream import batch_digest
+from auditkit.formats.stream import batch_digest, token_bytes
 from auditkit.numerics.cross_entropy import mean_losses
 from auditkit.numerics.schedule import learning_rates
 from auditkit.replay.windows import Windows
@@ -32,7 +33,11 @@ def data_spec(prepared: Prepared) -> DataSpec:
 
 
 def encode_ids(work: Work, prepared: Prepared) -> bytes:
-    """The ids as one zstd file; raises `BadArtifact` if they have changed since they were prepared."""
+    """The ids as one zstd file; raises `BadArtifact` if they have changed, `UsageError` if they are too many."""
+    size = prepared.tokens * token_bytes(prepared.data.dtype)
+    if size > LIMITS.ids_bytes:
+        most = f"{size} bytes of ids, a compact run has at most {LIMITS.ids_bytes}"
+        raise UsageError(most, hint="publish without --compact: then a verifier reads the tokens of its steps only")
     return zstd.compress(open_ids(work, prepared), level=_LEVEL)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-from auditkit.errors import BadArtifact, MismatchError
+from auditkit.errors import BadArtifact, MismatchError, Unsupported
 from auditkit.formats.corpus import CorpusIndex, Document
 from auditkit.formats.digest import content_digest
 from auditkit.formats.limits import LIMITS
@@ -84,12 +84,15 @@ class WholeCorpus:
 def documents(run: Run, index: CorpusIndex) -> Iterator[tuple[Document, str]]:
     """Each document of the corpus and its text, in order; one document is in memory at a time.
 
-    BadArtifact: bytes that are not those of the index, or not UTF-8.
+    BadArtifact: bytes that are not those of the index, or not UTF-8; Unsupported: a document of 256 MiB or more.
     """
     path = run.manifest.data.corpus.text
     reader = zstandard.ZstdDecompressor(max_window_size=LIMITS.zstd_window_bytes)
     with run.file(path).open("rb") as file, reader.stream_reader(file, read_across_frames=True) as stream:
         for document in index.documents:
+            if document.size > LIMITS.block_bytes:
+                large = f"document {document.name} of {document.size} bytes, at most {LIMITS.block_bytes} are read here"
+                raise Unsupported(large, hint="the token ids are checked all the same by `auditkit verify`")
             data = _read(stream, document.size, path)
             if content_digest(data) != document.digest:
                 raise BadArtifact(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from auditkit.replay.block_corpus import BlockCorpus
 from auditkit.replay.data import inspect
 from auditkit.replay.run import open_run
 from auditkit.replay.verify import verify
+from auditkit.store import Store
 from auditkit.verdict import Verdict
 from tests.replay import make_run, make_sources
 from tests.replay.make_run import CONTEXT, Parts
@@ -147,6 +149,30 @@ def test_a_missing_shard_is_unavailable_for_the_steps_that_need_it(made: Made, t
                     inspect(run, step)
             else:
                 assert inspect(run, step).verdict is Verdict.MATCH
+
+
+def test_only_what_a_step_needs_is_read(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = make_sources.publish(*made, tmp_path / "run")
+    seen: list[tuple[str, int]] = []
+    ranges, whole = Store.range, Store.read
+
+    def read_range(self: Store, path: str, offset: int, length: int, **more: Any) -> bytes:
+        seen.append((path, length))
+        return ranges(self, path, offset, length, **more)
+
+    def read(self: Store, path: str, size: int, digest: str) -> bytes:
+        seen.append((path, size))
+        return whole(self, path, size, digest)
+
+    monkeypatch.setattr(Store, "range", read_range)
+    monkeypatch.setattr(Store, "read", read)
+    blocks = [path.stat().st_size for path in (folder / "corpus").rglob("*.zst")]
+    with open_run(str(folder)) as run:
+        assert inspect(run, 2).verdict is Verdict.MATCH
+    found = [(path, length) for path, length in seen if path.startswith("corpus/")]
+    texts = {(path, length) for path, length in found if path.endswith(".zst")}
+    assert sum(length for _, length in texts) < sum(blocks) / 2
+    assert len([path for path, _ in found if path.endswith(".idx")]) <= 4  # of six shards, each once
 
 
 def edited_run(made: Made, folder: Path, files: dict[str, bytes]) -> Path:

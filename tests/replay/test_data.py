@@ -71,6 +71,18 @@ def test_other_text_with_an_index_that_fits_is_a_mismatch(parts: Parts, tmp_path
     assert "has" in report.message and "tokens with tokenizers" in report.message
 
 
+def test_a_document_that_claims_a_petabyte_is_not_read(parts: Parts, tmp_path: Path) -> None:
+    lie = parts.copy()
+    large = replace(parts.corpus.documents[0], size=1 << 49)
+    lie.corpus = CorpusIndex((large, *parts.corpus.documents[1:]))
+    corpus = replace(parts.data.corpus, digest=content_digest(lie.corpus.encode()))
+    lie.data = replace(parts.data, corpus=corpus)
+    with open_run(str(publish(lie, tmp_path / "lie"))) as run:
+        report = inspect(run, 0)
+    assert report.verdict is Verdict.UNSUPPORTED
+    assert "bytes, at most 268435456 are read here" in report.message
+
+
 def test_number_of_windows_must_follow(parts: Parts, tmp_path: Path) -> None:
     lie = parts.copy()
     lie.data = replace(parts.data, windows=parts.data.windows + 1)

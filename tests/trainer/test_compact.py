@@ -10,6 +10,7 @@ import pytest
 
 import auditkit
 from auditkit.formats.digest import content_digest
+from auditkit.formats.limits import LIMITS
 from auditkit.formats.record import RecordFile, expand
 from auditkit.formats.run import Ids, RunManifest
 from auditkit.formats.zstd import decompress
@@ -32,6 +33,15 @@ def published(finished_once: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def _manifest(out: Path) -> RunManifest:
     return RunManifest.parse((out / "run.json").read_bytes())
+
+
+def test_more_ids_than_a_verifier_holds_are_refused(
+    finished_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("trainer.compact.LIMITS", replace(LIMITS, ids_bytes=100))
+    assert _publish(finished_once, tmp_path / "run") == 2
+    assert "bytes of ids, a compact run has at most 100" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 def test_every_step_matches(published: Path) -> None:
