@@ -130,41 +130,45 @@ def command(folder: Path) -> Run:
     start = time.perf_counter()
     with (folder / "said.json").open("wb") as out:
         process = subprocess.Popen([sys.executable, "-m", "auditkit", *map(str, arguments)], stdout=out, cwd=ROOT)
-        memory = Memory(process.pid)
-        before = processor_seconds()
+        watch = Watch(process.pid)
         code = process.wait()
-        seconds, processor = time.perf_counter() - start, processor_seconds() - before
-        together, largest = memory.stop()
+        seconds = time.perf_counter() - start
+        watch.stop()
     text = (folder / "said.json").read_text(encoding="utf-8")
-    return Run(code, json.loads(text) if text else {}, seconds, processor, together, largest)
+    return Run(code, json.loads(text) if text else {}, seconds, watch.processor, watch.together, watch.largest)
 
 
-def processor_seconds() -> float:
-    """What all children that have ended took, and their children."""
-    found = os.times()
-    return found.children_user + found.children_system
+class Watch:
+    """Samples what a process and all that it starts hold and use; Linux only, elsewhere zeros.
 
-
-class Memory:
-    """Samples what a process and all that it starts hold; Linux only, elsewhere zeros."""
+    `together` and `largest` are the highest PSS of all and of one, in bytes; `processor` the seconds that all took, as
+    far as the last sample of each saw them.
+    """
 
     def __init__(self, pid: int) -> None:
-        self._pid, self._together, self._largest = pid, 0, 0
+        self.together = self.largest = 0
+        self._pid, self._used = pid, {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
 
-    def stop(self) -> tuple[int, int]:
-        """The highest sum, and the highest of one process, in bytes."""
+    @property
+    def processor(self) -> float:
+        """Seconds of processor time."""
+        return sum(self._used.values())
+
+    def stop(self) -> None:
+        """The process has ended."""
         self._over.set()
         self._thread.join()
-        return self._together, self._largest
 
     def _watch(self) -> None:
         while not self._over.wait(SAMPLE_SECONDS):
-            held = [pss(pid) for pid in family(self._pid)]
-            self._together = max(self._together, sum(held))
-            self._largest = max(self._largest, *held, 0)
+            pids = family(self._pid)
+            held = [pss(pid) for pid in pids]
+            self.together = max(self.together, sum(held))
+            self.largest = max(self.largest, *held, 0)
+            self._used |= {pid: max(used(pid), self._used.get(pid, 0.0)) for pid in pids}
 
 
 def family(pid: int) -> list[int]:
@@ -188,6 +192,14 @@ def pss(pid: int) -> int:
     return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), 0)
 
 
+def used(pid: int) -> float:
+    """The processor seconds of a process; 0 if it ended, or where there is no /proc."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 if __name__ == "__main__":
-    os.environ.setdefault("PYTHONWARNINGS", "error")
     sys.exit(main())

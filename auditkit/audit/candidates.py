@@ -7,10 +7,11 @@ Links are not followed. Nothing is opened while the batches are made.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -81,19 +82,30 @@ class LineBatch:
         return max(1, (self.stop - self.first) // TYPICAL_BYTES)
 
     def read(self) -> Contents:
-        """Read the lines, blank ones left out; a line is named by the byte that it begins at."""
+        """Read the lines, empty ones left out; a line is named by the byte that it begins at."""
         try:
             with open(self.path, "rb") as file:
                 begin, data = self._lines(file)
         except OSError as error:
             return Contents([], str, [(self.path, Unavailable(f"cannot be read: {reason(error)}"))])
-        lines = data.split(b"\n")
-        begins = list(itertools.accumulate((len(line) + 1 for line in lines), initial=begin))
+        lines = data.removesuffix(b"\n").split(b"\n")
         longest = LIMITS.envelope_bytes
+
+        @functools.cache  # only a line that is refused needs its place
+        def begins() -> list[int]:
+            return list(itertools.accumulate((len(line) + 1 for line in lines), initial=begin))
+
+        def where(index: int) -> str:
+            return f"{self.path}, byte {begins()[kept[index]]:,}"
+
+        kept: Sequence[int] = range(len(lines))
+        if all(lines) and max(map(len, lines)) <= longest:
+            return Contents(lines, where, [])
+        kept = [index for index, line in enumerate(lines) if line and len(line) <= longest]
         long = BadArtifact(f"a line of more than {longest:,} bytes")
-        failed = [(self._where(at), long) for at, line in zip(begins, lines, strict=False) if len(line) > longest]
-        kept = [(at, line) for at, line in zip(begins, lines, strict=False) if len(line) <= longest and line.strip()]
-        return Contents([line for _, line in kept], lambda index: self._where(kept[index][0]), failed)
+        places = [begins()[index] for index, line in enumerate(lines) if len(line) > longest]
+        failed: list[tuple[str, AuditkitError]] = [(f"{self.path}, byte {at:,}", long) for at in places]
+        return Contents([lines[index] for index in kept], where, failed)
 
     def _lines(self, file: BinaryIO) -> tuple[int, bytes]:
         """Where the first line of the batch begins, and all its lines; of a long last line only the begin."""
@@ -107,9 +119,6 @@ class LineBatch:
         if data.endswith(b"\n"):
             return self.first - before + skipped, data[skipped:]
         return self.first - before + skipped, data[skipped:] + file.readline(LIMITS.envelope_bytes + 1)
-
-    def _where(self, at: int) -> str:
-        return f"{self.path}, byte {at:,}"
 
 
 @dataclass(frozen=True)

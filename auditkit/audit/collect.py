@@ -5,12 +5,14 @@ from __future__ import annotations
 import collections
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import cached_property
 from multiprocessing import get_context
+from multiprocessing.context import BaseContext
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +38,7 @@ SKEW_SECONDS = 86_400  # how far ahead of this machine's clock a signer's may be
 
 @dataclass(frozen=True, eq=False)
 class Collection:
-    """What was collected: verified rows, what was refused, and how it was come by.
+    """What was collected: verified rows, what was refused (listed up to a limit; `refused_count` is all), and how.
 
     `verified` were verified now and `remembered` before; `repeats` are further copies of an envelope; `summaries` are
     Simple Verification Results, which do not count.
@@ -44,6 +46,7 @@ class Collection:
 
     rows: Rows
     refused: list[Refused]
+    refused_count: int
     verified: int
     remembered: int
     repeats: int
@@ -53,7 +56,9 @@ class Collection:
     def reasons(self) -> list[tuple[str, int]]:
         """Why attestations were refused, without digests and numbers, the commonest first."""
         found = collections.Counter(_general(refused.reason) for refused in self.refused)
-        return sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        listed = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        more = self.refused_count - len(self.refused)
+        return [*listed, ("not listed one by one", more)] if more else listed
 
 
 @dataclass
@@ -72,19 +77,20 @@ class Collector:
     def _scope(self) -> Digest:
         return scope(self.run_id)
 
-    def collect(self, batches: Iterable[Batch], count: int) -> Collection:
-        """Examine all batches, about `count` attestations. Unsupported: a process of ours was ended."""
+    def collect(self, batches: Iterable[Batch], expected: int) -> Collection:
+        """Examine all batches, about `expected` attestations. Unsupported: a process of ours was ended."""
         parts: list[Checked] = []
         fresh: list[Checked] = []  # verified, not yet remembered
         refused: list[Refused] = []
-        verified = waiting = repeats = summaries = 0
-        self.progress.start("verify", count, "attestations")
+        count = verified = waiting = repeats = summaries = 0
+        self.progress.start("verify", expected, "attestations")
         try:
-            for batch, found in self._examined(batches, count):
+            for batch, found in self._examined(batches, expected):
                 parts += [found.remembered, found.verified]
                 fresh.append(found.verified)
                 verified += len(found.verified)
-                refused += found.refused
+                refused += found.refused[: max(0, examine.REFUSED_LISTED - len(refused))]
+                count += found.refused_count
                 repeats += found.repeats
                 summaries += found.summaries
                 self.progress.advance(batch.count)
@@ -96,9 +102,11 @@ class Collector:
             self.progress.finish()
         total = sum(map(len, parts))
         unique = Checked.join(parts).unique()
+        listed = len(refused)
         rows = self._in_time(unique, refused)
+        count += len(refused) - listed
         repeats += total - len(unique)
-        return Collection(rows, refused, verified, total - verified, repeats, summaries)
+        return Collection(rows, refused, count, verified, total - verified, repeats, summaries)
 
     def _in_time(self, checked: Checked, refused: list[Refused]) -> Rows:
         """The rows that were not finished in the future, which no honest clock says; the others are refused."""
@@ -129,10 +137,9 @@ class Collector:
 
     def _in_pool(self, batches: Iterable[Batch], processes: int) -> Iterator[tuple[Batch, Examined]]:
         """In the order of the batches; only a few are under way at once, for those of a log hold their bytes."""
-        # Not forked: libraries here have threads, and a fork of a process with threads may never end.
         pool = ProcessPoolExecutor(
             processes,
-            mp_context=get_context("spawn"),
+            mp_context=_context(),
             initializer=examine.start,
             initargs=(self.run_id, self.records, dict(self.keys), self.folder, self._scope),
         )
@@ -151,6 +158,19 @@ class Collector:
             ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _context() -> BaseContext:
+    """How other processes are started: not as forks of this one, whose libraries have threads.
+
+    On Linux as forks of a process that has loaded what they need and does nothing else: each would load it for itself,
+    one after the other, which takes half a second each.
+    """
+    if sys.platform != "linux":
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["__main__", examine.__name__])
+    return context
 
 
 def _processors() -> int:

@@ -175,7 +175,7 @@ class CoverageReport:
                 "logs_not_read": list(self.logs),
             },
             "refused": {
-                "count": len(collection.refused),
+                "count": collection.refused_count,
                 "reasons": dict(collection.reasons),
                 "all": [{"where": r.where, "reason": r.reason} for r in collection.refused],
             },

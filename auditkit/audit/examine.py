@@ -25,6 +25,8 @@ from auditkit.trust.attested import read_attestation, read_summary
 from auditkit.trust.keys import PublicKey
 from auditkit.trust.rows import Entry, Rows
 
+REFUSED_LISTED = 100_000  # rubbish is made faster than memory
+
 
 @dataclass(frozen=True)
 class Refused:
@@ -38,13 +40,14 @@ class Refused:
 class Examined:
     """One batch: rows that were remembered and rows that were verified now, what was refused.
 
-    `repeats` are further copies of what was verified now; `summaries` Simple Verification Results, which carry nothing
-    that counts.
+    Of what was refused at most REFUSED_LISTED are listed, `refused_count` is all. `repeats` are further copies of what
+    was verified now; `summaries` Simple Verification Results, which carry nothing that counts.
     """
 
     remembered: Checked
     verified: Checked
     refused: list[Refused]
+    refused_count: int
     repeats: int
     summaries: int
 
@@ -62,6 +65,7 @@ class Examiner:
         """Read and examine a batch."""
         found = batch.read()
         refused = [Refused(where, error.message) for where, error in found.failed]
+        count = len(refused)
         digests = _array([hashlib.sha256(data).digest() for data in found.envelopes])
         known = self.memory.find(digests)
         entries: dict[bytes, tuple[Entry, bytes]] = {}
@@ -76,12 +80,14 @@ class Examiner:
             except AuditkitError as error:
                 if self._is_summary(found.envelopes[index]):
                     summaries += 1
-                else:
+                    continue
+                count += 1
+                if len(refused) < REFUSED_LISTED:
                     refused.append(Refused(found.where(index), error.message))
         rows = Rows.of(entry for entry, _ in entries.values())
         verified = Checked(rows, _array(list(entries)), _array([record for _, record in entries.values()]))
         remembered = self.memory.checked.take(known[known >= 0]).compact()
-        return Examined(remembered, verified, refused, repeats, summaries)
+        return Examined(remembered, verified, refused, count, repeats, summaries)
 
     def _verify(self, data: bytes) -> tuple[Entry, bytes]:
         attested = read_attestation(data, self.keys, run_id=self.run_id, records=self.records)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Iterable, Sequence
 from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from auditkit.formats.record import MAGIC, ROW_BYTES, RecordFile, RecordRow, StepRecord
+from auditkit.formats.record import StepRecord
+
+_ROW = struct.Struct("<32s32s32s32s32sIII")  # in memory only
+_BITS = struct.Struct("<III")
 
 
 class RecordTable(Sequence[StepRecord]):
@@ -19,15 +23,14 @@ class RecordTable(Sequence[StepRecord]):
     """
 
     def __init__(self, records: Iterable[StepRecord]) -> None:
-        rows, previous, sha256 = bytearray(), bytearray(), bytearray()
-        first = None
+        rows, sha256 = bytearray(), bytearray()
+        self._first: StepRecord | None = None
         for record in records:
-            first = first or record
-            rows += record.row().encode()
-            previous += bytes.fromhex(record.previous)
+            self._first = self._first or record
+            digests = (record.previous, record.state_after, record.batch, record.gradient, record.micro_root)
+            rows += bytes.fromhex("".join(digests)) + _BITS.pack(record.loss, record.norm, record.lr)
             sha256 += hashlib.sha256(record.encode()).digest()
-        self._first = first
-        self._rows, self._previous, self._sha256 = bytes(rows), bytes(previous), bytes(sha256)
+        self._rows, self._sha256 = bytes(rows), bytes(sha256)
 
     @property
     def sha256(self) -> NDArray[np.uint8]:
@@ -35,7 +38,7 @@ class RecordTable(Sequence[StepRecord]):
         return np.frombuffer(self._sha256, np.uint8).reshape(-1, 32)
 
     def __len__(self) -> int:
-        return len(self._previous) // 32
+        return len(self._sha256) // 32
 
     @overload
     def __getitem__(self, index: int) -> StepRecord: ...
@@ -50,22 +53,22 @@ class RecordTable(Sequence[StepRecord]):
 
     def _record(self, step: int) -> StepRecord:
         assert self._first is not None
-        row = self._row(step)
+        previous, after, batch, gradient, micro_root, loss, norm, lr = _ROW.unpack_from(self._rows, _ROW.size * step)
+        before = self._first.state_before
+        if step:
+            before = _ROW.unpack_from(self._rows, _ROW.size * (step - 1))[1].hex()
         return StepRecord(
             run=self._first.run,
             step=step,
-            previous=self._previous[32 * step : 32 * step + 32].hex(),
-            state_before=self._row(step - 1).state_after if step else self._first.state_before,
-            state_after=row.state_after,
-            batch=row.batch,
-            gradient=row.gradient,
+            previous=previous.hex(),
+            state_before=before,
+            state_after=after.hex(),
+            batch=batch.hex(),
+            gradient=gradient.hex(),
             micro_batches=self._first.micro_batches,
-            micro_root=row.micro_root,
-            loss=row.loss,
-            norm=row.norm,
-            lr=row.lr,
+            micro_root=micro_root.hex(),
+            loss=loss,
+            norm=norm,
+            lr=lr,
             numerics=self._first.numerics,
         )
-
-    def _row(self, step: int) -> RecordRow:
-        return RecordFile.parse(MAGIC + self._rows[ROW_BYTES * step : ROW_BYTES * (step + 1)]).rows[0]

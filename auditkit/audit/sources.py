@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -100,7 +101,9 @@ class Sources:
         records = RecordTable(run.records)
         collector = Collector(run.run_id, records, trust.keys, now, memory, self._progress)
         collection = collector.collect(self.batches(), self.count)
-        collection.refused.extend(self.refused)
+        refused = [*collection.refused, *self.refused]
+        count = collection.refused_count + len(self.refused)
+        collection = dataclasses.replace(collection, refused=refused, refused_count=count)
         return CoverageReport(
             run=run.name,
             run_id=run.run_id,

@@ -54,7 +54,7 @@ def _head(report: CoverageReport) -> Iterator[str]:
     yield f"signed log    {printable(report.log) or 'none: the manifest names no publisher'}"
     yield f"policy        {printable(report.policy)}"
     counts = f"{collection.verified:,} verified now, {collection.remembered:,} before"
-    keys, refused = len(coverage.rows.keys), len(collection.refused)
+    keys, refused = len(coverage.rows.keys), collection.refused_count
     yield f"attestations  {len(coverage.rows):,} by {keys:,} keys ({counts}); {refused:,} refused"
     other = [
         (collection.repeats, "repeats"),
@@ -168,7 +168,7 @@ def _refused(report: CoverageReport) -> Iterator[str]:
     if not refused:
         return
     yield ""
-    yield f"refused: {len(refused):,} (they change no status)"
+    yield f"refused: {report.collection.refused_count:,} (they change no status)"
     if len(refused) > LISTED:
         yield from (f"  {count:>9,}  {printable(reason)}" for reason, count in reasons[:LISTED])
         yield f"  the first {LISTED} (--json lists all):"

@@ -24,6 +24,8 @@ from auditkit.verdict import Verdict
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
 
+MAX_FLAGS = 1 << 26  # bytes of a table of steps and families
+
 _MATCH, _MISMATCH = Verdict.MATCH.code, Verdict.MISMATCH.code
 
 
@@ -149,7 +151,7 @@ def cover(rows: Rows, trust: Voters, size: int) -> Coverage:
     votes, stands = _votes(rows, counts & rows.decided)
     matches = _per_step(votes.step[votes.statement == 0], size)
     mismatches = _per_step(votes.step[votes.statement > 0], size)
-    matched, kinds = _matched_families(rows, stands), max(len(rows.families), 1)
+    matched, kinds = _matched_families(rows, stands, size), max(len(rows.families), 1)
     families = _per_step(matched // kinds, size)
     agreeing = _agreeing(votes, size)
     status = np.full(size, Status.PARTIAL, np.uint8)
@@ -222,13 +224,19 @@ def _per_step(steps: Array, size: int) -> NDArray[np.int32]:
     return np.bincount(steps, minlength=size).astype(np.int32)
 
 
-def _matched_families(rows: Rows, stands: Flags) -> Array:
-    """Each (step, family) with a MATCH that stands, once, as step * families + family.
+def _matched_families(rows: Rows, stands: Flags, size: int) -> Array:
+    """Each (step, family) with a MATCH that stands, once, as step * families + family, ascending.
 
     Of a key that repeated a result on other hardware each family is there, or doing more would count for less.
     """
+    kinds = max(len(rows.families), 1)
     chosen = stands & (rows.verdict == _MATCH)
-    return np.unique(rows.step[chosen] * max(len(rows.families), 1) + rows.family[chosen])
+    pairs = rows.step[chosen] * kinds + rows.family[chosen]
+    if size * kinds > MAX_FLAGS:
+        return np.unique(pairs)
+    flags = np.zeros(size * kinds, np.bool_)  # a table of all pairs is faster than sorting those that there are
+    flags[pairs] = True
+    return np.flatnonzero(flags)
 
 
 def _agreeing(votes: Votes, size: int) -> Array:

@@ -49,7 +49,8 @@ def page_data(coverage: Coverage, names: Mapping[str, str]) -> PageData:
     rows = coverage.rows
     order = _listed(coverage)
     chosen = rows.take(order)
-    steps, counts = np.unique(chosen.step, return_counts=True)
+    counts = np.bincount(chosen.step, minlength=1)
+    steps = np.flatnonzero(counts)
     key, keys = _keys(coverage, chosen.key, names)
     kind, kinds = _kinds(coverage, order)
     base, unit, word = _clock(chosen.finished)
@@ -61,7 +62,7 @@ def page_data(coverage: Coverage, names: Mapping[str, str]) -> PageData:
         "statuses": [status.name.lower() for status in Status],
         "meanings": [MEANINGS[status].capitalize() + "." for status in Status],
         "runs": _base64(varints(_runs(coverage.status))),
-        "steps": _base64(varints(np.stack((np.diff(steps, prepend=0), counts), axis=1).reshape(-1))),
+        "steps": _base64(varints(np.stack((np.diff(steps, prepend=0), counts[steps]), axis=1).reshape(-1))),
         "key": _base64(key.astype(f"<u{width}").tobytes()),
         "key_width": width,
         "kind": _base64(kind.astype("<u2" if len(kinds) > 256 else "u1").tobytes()),
@@ -157,7 +158,10 @@ def _kinds(coverage: Coverage, order: Array) -> tuple[Array, list[list[str]]]:
     code = (
         (rows.verdict.astype(np.int64) * 3 + rows.automation) * (MAX_FAMILIES + 1) + family_of[rows.family]
     ) * 3 + note
-    found, kind = np.unique(code[order], return_inverse=True)
+    code = code[order]
+    found = np.flatnonzero(np.bincount(code, minlength=1))
+    place = np.zeros(int(found[-1]) + 1 if len(found) else 1, np.int64)
+    place[found] = np.arange(len(found))
     notes = ("", "does not count", "replaced by what the same key says now")
     kinds = []
     for combined in found.tolist():
@@ -166,4 +170,4 @@ def _kinds(coverage: Coverage, order: Array) -> tuple[Array, list[list[str]]]:
         verdict, automation = divmod(rest, 3)
         family = families[f] if f < len(families) else "other hardware"
         kinds.append([Verdict(verdict).name, family, AUTOMATION[automation], notes[n]])
-    return kind, kinds
+    return place[code], kinds

@@ -337,6 +337,16 @@ def read(path: Path) -> list[tuple[str, str]]:
     return sorted(found, key=lambda item: int(item[0].rpartition(" ")[2].replace(",", "")))
 
 
+def test_rubbish_without_end_is_counted_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examine, "REFUSED_LISTED", 3)
+    put(tmp_path, "a.jsonl", b"rubbish\n" * 10 + envelope(0))
+    put(tmp_path, "b.jsonl", b"rubbish\n" * 10)
+    found = collect(tmp_path)
+    assert len(found.rows) == 1
+    assert (found.refused_count, len(found.refused)) == (20, 3)
+    assert found.reasons == [("envelope: not JSON at character ..: expecting value", 3), ("not listed one by one", 17)]
+
+
 def test_links_are_not_followed_and_depth_is_bounded(tmp_path: Path) -> None:
     put(tmp_path, "in/a.json", envelope(0))
     (tmp_path / "in" / "loop").symlink_to(tmp_path / "in", target_is_directory=True)

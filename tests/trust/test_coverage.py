@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditkit.errors import UsageError
+from auditkit.trust import coverage as coverage_module
 from auditkit.trust.coverage import Coverage, Status, cover, ranges
 from auditkit.trust.rows import AUTOMATION, Entry, Rows
 from auditkit.verdict import Verdict
@@ -209,6 +210,15 @@ def test_a_run_is_a_match_only_when_every_step_is_covered() -> None:
 def test_a_step_that_the_run_does_not_have_is_refused(step: int) -> None:
     with pytest.raises(UsageError, match="outside 0 to 3"):
         covered(entry(step, A))
+
+
+def test_a_table_and_sorting_find_the_same_families(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [entry(n % 7, f"{n:064x}", family=f"family-{n % 5}") for n in range(100)]
+    table = covered(*entries, size=9, families=3)
+    monkeypatch.setattr(coverage_module, "MAX_FLAGS", 0)
+    sorted_ = covered(*entries, size=9, families=3)
+    assert table.families.tolist() == sorted_.families.tolist() == [5] * 7 + [0] * 2
+    assert table.by_family == sorted_.by_family
 
 
 def test_more_families_than_a_small_integer_holds() -> None:
