@@ -19,6 +19,7 @@ from auditkit.replay.vocabulary import Vocabulary
 
 END_OF_TEXT = "<|endoftext|>"
 MIN_VOCAB = 257  # 256 bytes and the end of text
+_DECODED = 1 << 16  # ids turned back into bytes at a time
 
 
 def train(texts: Iterable[str], vocab_size: int) -> bytes:
@@ -76,9 +77,19 @@ class Encoder:
     def encode_all(self, texts: Sequence[str], names: Sequence[str]) -> Iterator[NDArray[np.int64]]:
         """The same for each of some documents, called by `names`."""
         for text, name, ids in zip(texts, names, self._encoder.ids(texts), strict=True):
-            if self.decode(ids.tolist()) != text.encode("utf-8"):
+            if not self._gives_back(ids, text.encode("utf-8")):
                 raise MachineFault(f"{name}: the tokenizer lost bytes", hint="install another version of tokenizers")
             yield np.append(ids, self.end_of_text)
+
+    def _gives_back(self, ids: NDArray[np.int64], data: bytes) -> bool:
+        """Whether ids stand for exactly these bytes; a part at a time, since Python integers take much memory."""
+        at = 0
+        for begin in range(0, ids.size, _DECODED):
+            part = self.decode(ids[begin : begin + _DECODED].tolist())
+            if data[at : at + len(part)] != part:
+                return False
+            at += len(part)
+        return at == len(data)
 
     def decode(self, ids: Iterable[int]) -> bytes:
         """The bytes behind ids; the end of text gives none."""

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from auditkit.errors import BadArtifact, Incomplete
 
-PIECE = 1 << 16  # characters: the library takes about 100 bytes of memory for each byte of a text in one piece
+PIECE = 1 << 16  # characters: the library takes about 100 bytes of memory for each byte of a text
+_AT_ONCE = 8  # pieces that it is given in one call, which it may spread over as many threads
 
 # Any of these before a space or a line feed: no white space by any version of Unicode, whatever follows it.
 _CUT = re.compile("[!-~\u00c0-\u1679\u3001-\ud7ff][ \n]")
@@ -49,9 +50,12 @@ class TextEncoder:
         """The ids (n,) of each text, without an end-of-text; memory grows with the longest piece that is not cut."""
         for text in texts:
             parts = pieces(text) if self._cuttable else [text]
-            with self._panics():
-                found = self._made.encode_batch_fast(parts, add_special_tokens=False)
-            yield np.concatenate([np.array(part.ids, np.int64) for part in found])
+            found = []
+            for begin in range(0, len(parts), _AT_ONCE):
+                with self._panics():
+                    some = self._made.encode_batch_fast(parts[begin : begin + _AT_ONCE], add_special_tokens=False)
+                found += [np.array(part.ids, np.int64) for part in some]
+            yield found[0] if len(found) == 1 else np.concatenate(found)
 
     @contextlib.contextmanager
     def _panics(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +52,17 @@ def test_the_file_has_no_normaliser_and_no_prefix_space() -> None:
     assert tokenizer["pre_tokenizer"]["type"] == "ByteLevel"
     assert tokenizer["pre_tokenizer"]["add_prefix_space"] is False
     assert [token["content"] for token in tokenizer["added_tokens"]] == [END_OF_TEXT]
+
+
+@pytest.mark.parametrize("wrong", [b"", b"abc", b"abcd!", b"abce", b"Abcd"])
+def test_a_lost_byte_is_noticed(encoder: Encoder, wrong: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids are compared with the text a few at a time, and at its end."""
+    monkeypatch.setattr("trainer.bpe._DECODED", 2)
+    ids = {byte: encoder.encode(chr(byte), what="text")[:-1] for byte in b"abcdeA!"}
+    right = np.concatenate([ids[byte] for byte in b"abcd"])
+    assert encoder._gives_back(right, b"abcd")
+    found = np.concatenate([ids[byte] for byte in wrong]) if wrong else right[:0]
+    assert not encoder._gives_back(found, b"abcd")
 
 
 @given(st.text())

@@ -51,6 +51,27 @@ def run(code: str, *arguments: str) -> list[int]:
     return [int(word) for word in child.stdout.splitlines()[-1].split()]
 
 
+ENCODE = """
+import sys
+from pathlib import Path
+from tests.peak_memory import peak_bytes
+from trainer.bpe import Encoder
+encoder = Encoder(Path(sys.argv[1]).read_bytes())
+encoder.encode("warm up", what="text")
+before = peak_bytes()
+print(encoder.encode("some words of a long text " * (int(sys.argv[2]) // 26), what="text").size, peak_bytes() - before)
+"""
+
+
+@NOT_ON_WINDOWS
+@pytest.mark.optional("its peak memory is not measured on Windows")
+def test_a_long_document_takes_a_few_times_its_size(prepared_once: Path) -> None:
+    """15 million ids, 8 bytes each, a few copies; in one piece the library alone would take more than 1.6 GB."""
+    tokens, peak = run(ENCODE, str(prepared_once / "tokenizer.json"), str(16 * MIB))
+    assert tokens > 10_000_000
+    assert peak < 700 * MIB
+
+
 def paragraph(number: int) -> str:
     """Text of about 2 KB that differs from document to document."""
     return " ".join(f"word{(number * 31 + i * 17) % 997}" for i in range(260))
