@@ -2,7 +2,8 @@
 
 16 bytes of magic and a row a step: 32 bytes state root after the step, 32 bytes gradient root, u32 pattern of the norm,
 then the step's micro-batch leaves (leaves.py, 40 bytes each); all little-endian. The batch digest follows from the ids,
-the learning rate from the recipe, the loss and the micro-batch root from the leaves; `rows` puts them back.
+the learning rate from the recipe, the loss and the micro-batch root from the leaves; `rows` puts them back. Where a run
+has several segments, the rows of each have as many leaves as its recipe has micro-batches (`parse_all`).
 """
 
 from __future__ import annotations
@@ -49,14 +50,17 @@ class CompactRow:
 
 @dataclass(frozen=True, slots=True)
 class CompactRecords:
-    """The rows of all steps, step 0 first, each with `micro_batches` leaves."""
+    """The rows of all steps, step 0 first, each with `micro_batches` leaves; or those of the steps of one segment."""
 
     micro_batches: int
     steps: tuple[CompactRow, ...]
 
     @classmethod
-    def parse(cls, data: bytes, *, micro_batches: int) -> Self:
-        """The rows of a whole file; BadArtifact for another magic, a partial row or a norm that is not finite."""
+    def parse(cls, data: bytes, *, micro_batches: int, first: int = 0) -> Self:
+        """The rows of a whole file; BadArtifact for another magic, a partial row or a norm that is not finite.
+
+        `first` is the step of the first row, for messages.
+        """
         if not 1 <= micro_batches <= LIMITS.micro_batches_per_step:
             raise BadArtifact(f"records: {micro_batches} micro-batches a step, 1 to 2^20 are allowed")
         if data[:16] != MAGIC:
@@ -68,7 +72,7 @@ class CompactRecords:
         if count > LIMITS.steps:
             raise BadArtifact(f"records: more than {LIMITS.steps} steps")
         body = memoryview(data)[16:]
-        return cls(micro_batches, tuple(_row(body, step * width, micro_batches, step) for step in range(count)))
+        return cls(micro_batches, tuple(_row(body, step * width, micro_batches, first + step) for step in range(count)))
 
     def encode(self) -> bytes:
         """The whole file; BadArtifact when a step has another number of leaves."""
@@ -93,9 +97,30 @@ def row_bytes(micro_batches: int) -> int:
     return HEAD_BYTES + micro_batches * LEAF_BYTES
 
 
-def file_bytes(steps: int, micro_batches: int) -> int:
-    """Bytes of the file of `steps` steps."""
-    return len(MAGIC) + steps * row_bytes(micro_batches)
+def file_bytes(steps: int, leaves: int) -> int:
+    """Bytes of the file of `steps` steps that have `leaves` micro-batches together."""
+    return len(MAGIC) + steps * HEAD_BYTES + leaves * LEAF_BYTES
+
+
+def parse_all(data: bytes, layout: Sequence[tuple[int, int]]) -> tuple[CompactRecords, ...]:
+    """The rows of a whole file, for each (steps, micro-batches a step) of `layout` in turn; BadArtifact as for one."""
+    found: list[CompactRecords] = []
+    begin, first = len(MAGIC), 0
+    for steps, micro_batches in layout:
+        end = begin + steps * row_bytes(micro_batches)
+        if end > len(data):
+            raise BadArtifact(f"records: {len(data)} bytes end within steps {first} to {first + steps - 1}")
+        part = data if len(layout) == 1 else data[: len(MAGIC)] + data[begin:end]
+        found.append(CompactRecords.parse(part, micro_batches=micro_batches, first=first))
+        begin, first = end, first + steps
+    if begin != len(data):
+        raise BadArtifact(f"records: {len(data) - begin} bytes after step {first - 1}")
+    return tuple(found)
+
+
+def encode_all(parts: Sequence[CompactRecords]) -> bytes:
+    """The whole file of consecutive parts; BadArtifact as for one."""
+    return MAGIC + b"".join(part.encode()[len(MAGIC) :] for part in parts)
 
 
 def _row(body: memoryview, at: int, micro_batches: int, step: int) -> CompactRow:

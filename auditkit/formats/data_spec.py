@@ -137,7 +137,7 @@ class DataSpec:
         )
         corpus.done()
         fields.done()
-        _check_sources(data)
+        _check_sources(data, fields.what)
         return data
 
     def to_value(self) -> dict[str, canonical.Value]:
@@ -171,20 +171,20 @@ class DataSpec:
         return (source.tokens - 1) // self.context_length
 
 
-def check_data(data: DataSpec, recipe: Recipe) -> None:
+def check_data(data: DataSpec, recipe: Recipe, what: str = "run.data") -> None:
     """Data and recipe must fit each other: context length, token dtype, end-of-text id; and the windows the ids."""
     model = recipe.model
     if data.context_length != model.context_length:
-        raise BadArtifact(f"run.data.context_length: {data.context_length}, but the recipe says {model.context_length}")
+        raise BadArtifact(f"{what}.context_length: {data.context_length}, but the recipe says {model.context_length}")
     if data.dtype != stream.dtype_for(model.vocab_size):
         raise BadArtifact(
-            f"run.data.dtype: {data.dtype}, but a vocabulary of {model.vocab_size}"
+            f"{what}.dtype: {data.dtype}, but a vocabulary of {model.vocab_size}"
             f" is stored as {stream.dtype_for(model.vocab_size)}"
         )
     if data.end_of_text >= model.vocab_size:
-        raise BadArtifact(f"run.data.end_of_text: {data.end_of_text} is outside a vocabulary of {model.vocab_size}")
+        raise BadArtifact(f"{what}.end_of_text: {data.end_of_text} is outside a vocabulary of {model.vocab_size}")
     if data.ids is not None:
-        _check_ids(data, data.ids)
+        _check_ids(data, data.ids, what)
 
 
 def _tokenizer(fields: Fields, mixed: bool) -> Tokenizer:
@@ -207,27 +207,27 @@ def _ids(fields: Fields) -> Ids:
     return ids
 
 
-def _check_ids(data: DataSpec, ids: Ids) -> None:
+def _check_ids(data: DataSpec, ids: Ids, what: str) -> None:
     size = ids.count * stream.token_bytes(data.dtype)
     if size > LIMITS.ids_bytes:
-        raise BadArtifact(f"run.data.ids.count: {size} bytes of ids, at most {LIMITS.ids_bytes} are allowed")
+        raise BadArtifact(f"{what}.ids.count: {size} bytes of ids, at most {LIMITS.ids_bytes} are allowed")
     if data.sources:
         tokens = sum(source.tokens for source in data.sources)
         if tokens != ids.count:
-            raise BadArtifact(f"run.data.ids.count: {ids.count}, but the sources have {tokens} tokens")
+            raise BadArtifact(f"{what}.ids.count: {ids.count}, but the sources have {tokens} tokens")
         return
     windows = (ids.count - 1) // data.context_length
     if data.windows != windows:
-        raise BadArtifact(f"run.data.windows: {data.windows}, but {ids.count} ids make {windows}")
+        raise BadArtifact(f"{what}.windows: {data.windows}, but {ids.count} ids make {windows}")
 
 
-def _check_sources(data: DataSpec) -> None:
+def _check_sources(data: DataSpec, where: str) -> None:
     """Names differ where case is ignored, each source has a window, and weights and windows add up."""
     if not data.sources:
         return
     names: dict[str, str] = {}
     for source in data.sources:
-        what = f"run.data.sources: {shown(source.name)}"
+        what = f"{where}.sources: {shown(source.name)}"
         if source.name.lower() in names:
             raise BadArtifact(f"{what} and {shown(names[source.name.lower()])} are one name where case is ignored")
         names[source.name.lower()] = source.name
@@ -237,7 +237,7 @@ def _check_sources(data: DataSpec) -> None:
             raise BadArtifact(f"{what}: {data.windows_of(source)} windows, at most {_MOST_WINDOWS} are allowed")
     weights = sum(source.weight for source in data.sources)
     if weights > LIMITS.source_weights:
-        raise BadArtifact(f"run.data.sources: weights sum to {weights}, at most {LIMITS.source_weights} are allowed")
+        raise BadArtifact(f"{where}.sources: weights sum to {weights}, at most {LIMITS.source_weights} are allowed")
     windows = sum(map(data.windows_of, data.sources))
     if data.windows != windows:
-        raise BadArtifact(f"run.data.windows: {data.windows}, but the sources have {windows}")
+        raise BadArtifact(f"{where}.windows: {data.windows}, but the sources have {windows}")

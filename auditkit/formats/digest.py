@@ -21,6 +21,7 @@ GRADIENT_ROOT = "auditkit gradient root v1"
 BATCH_ROOT = "auditkit batch root v1"
 RUN_ID = "auditkit run id v1"
 RECIPE_ROOT = "auditkit recipe root v1"
+DATA_ROOT = "auditkit data root v1"
 WORK_KEY = "auditkit work key v1"
 SHARD_ROOT = "auditkit shard root v1"
 

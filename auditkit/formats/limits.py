@@ -24,6 +24,7 @@ class Limits:
     segment_characters: int = 100
     url_characters: int = 2000
     steps: int = 10_000_000
+    segments: int = 1024  # of a run; each has a recipe and a data section in run.json
     micro_batches_per_step: int = 1 << 20
     tensors_per_state: int = 1 << 17
     tensor_dimensions: int = 8

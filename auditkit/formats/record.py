@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 from auditkit.errors import BadArtifact
 from auditkit.formats import canonical, merkle
@@ -142,13 +142,23 @@ class StepRecord:
 
 
 def expand(
-    rows: Sequence[RecordRow], *, run_id: Digest, numerics: int, micro_batches: int, state0: Digest
+    rows: Sequence[RecordRow],
+    *,
+    run_id: Digest,
+    numerics: int,
+    micro_batches: int,
+    state0: Digest,
+    first: int = 0,
+    previous: Digest = ZERO_DIGEST,
 ) -> list[StepRecord]:
-    """The full chain of records: each names the digest of the one before and starts from the state it ended in."""
+    """The full chain of records: each names the digest of the one before and starts from the state it ended in.
+
+    The rows are those of step `first` on, which begins from the state of root `state0` and names `previous`.
+    """
     records = []
-    previous, before = ZERO_DIGEST, check_digest(state0, "state root of step 0")
+    before = check_digest(state0, f"state root of step {first}")
     check_digest(run_id, "run id")
-    for step, row in enumerate(rows):
+    for step, row in enumerate(rows, start=first):
         record = StepRecord(
             run=run_id,
             step=step,
@@ -169,6 +179,12 @@ def expand(
     return records
 
 
-def log_root(records: Iterable[StepRecord]) -> Digest:
-    """Root of the RFC 6962 tree over the encoded records in step order, as hex."""
-    return merkle.tree_root([merkle.leaf_hash(record.encode()) for record in records]).hex()
+class Entry(Protocol):
+    """An entry of the log: the record of a step or of a segment."""
+
+    def encode(self) -> bytes: ...
+
+
+def log_root(entries: Iterable[Entry]) -> Digest:
+    """Root of the RFC 6962 tree over the encoded records in the order of the log, as hex."""
+    return merkle.tree_root([merkle.leaf_hash(entry.encode()) for entry in entries]).hex()

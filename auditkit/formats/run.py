@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from auditkit.errors import BadArtifact
-from auditkit.formats import canonical, compact, leaves, record, stream
+from auditkit.formats import canonical, compact, leaves, record, stream, timeline
 from auditkit.formats.canonical import shown
 from auditkit.formats.data_spec import FRAMES as FRAMES
 from auditkit.formats.data_spec import WINDOWS as WINDOWS
@@ -24,9 +24,12 @@ from auditkit.formats.paths import check_distinct, check_path, check_segment
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.schema import Int
 from auditkit.formats.state import DOCUMENT_FILE, INDEX_FILE
+from auditkit.formats.timeline import Change as Change
+from auditkit.formats.timeline import Timeline
 
 FORMAT = "auditkit/run/v1"
 FORMAT_2 = "auditkit/run/v2"  # the data have declared sources, which a reader of v1 does not know
+FORMAT_3 = "auditkit/run/v3"  # there are several segments
 RECORDS, LEAVES, STREAM, STREAM_INDEX = "records.bin", "leaves.bin", "stream.bin", "stream.idx"
 STATE_DOCUMENT, STATE_INDEX = DOCUMENT_FILE, INDEX_FILE
 
@@ -42,7 +45,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Number of records and the RFC 6962 root over them, as hex."""
+    """Number of records and the RFC 6962 root over them, as hex; segments but the first have a record as well."""
 
     size: int
     root: Digest
@@ -69,7 +72,8 @@ class RunManifest:
 
     `artifacts` are sorted by path and list every file but run.json and the shards, which a state's index lists;
     `states` are sorted by step and begin with step 0; `mirrors` are base URLs in order of preference; `publisher` signs
-    the transparency log of the records, called by the key's name.
+    the transparency log of the records, called by the key's name; `changes` are the segments after the first, whose
+    recipe and data are `recipe` and `data`.
     """
 
     name: str
@@ -80,13 +84,14 @@ class RunManifest:
     states: tuple[PublishedState, ...]
     mirrors: tuple[str, ...]
     publisher: NoteKey | None = None
+    changes: tuple[Change, ...] = ()
 
     def __post_init__(self) -> None:
         check_segment(self.name, "run.name")
         DataSpec.from_fields(Fields(self.data.to_value(), "run.data"))  # the same checks as for a parsed one
         check_data(self.data, self.recipe)
-        _check_log(self.log, self.recipe)
-        _check_states(self.states, self.log)
+        _check_log(self)
+        _check_states(self.states, self.steps)
         check_mirrors(self.mirrors)
         _check_artifacts(self)
 
@@ -94,17 +99,23 @@ class RunManifest:
     def parse(cls, data: bytes) -> Self:
         """The manifest of canonical JSON; BadArtifact naming the field."""
         fields = Fields(canonical.loads(data, what="run", limit=LIMITS.manifest_bytes), "run")
-        found = fields.format(FORMAT, FORMAT_2)
+        found = fields.format(FORMAT, FORMAT_2, FORMAT_3)
         log = fields.fields("log")
+        changes = fields.rows("segments", 1, LIMITS.segments) if fields.has("segments") else []
+        if bool(changes) != (found == FORMAT_3):
+            raise BadArtifact(
+                f"run.format: {shown(found)}, but segments are there in {shown(FORMAT_3)}, and only there"
+            )
         manifest = cls(
             name=fields.text("name"),
             recipe=Recipe.from_value(fields.raw("recipe"), "run.recipe"),
             data=DataSpec.from_fields(fields.fields("data")),
-            log=Log(log.integer("size", 1, LIMITS.steps, "records"), log.digest("root")),
+            log=Log(log.integer("size", 1, LIMITS.steps + len(changes), "records"), log.digest("root")),
             artifacts=tuple(map(_artifact, fields.rows("artifacts", 1, LIMITS.artifacts))),
             states=tuple(map(_state, fields.rows("states", 1, LIMITS.states))),
             mirrors=tuple(fields.items("mirrors", 0, LIMITS.mirrors)),
             publisher=_publisher(fields.fields("publisher")) if fields.has("publisher") else None,
+            changes=tuple(map(Change.from_fields, changes)),
         )
         log.done()
         fields.done()
@@ -114,9 +125,13 @@ class RunManifest:
 
     def encode(self) -> bytes:
         """Canonical JSON."""
-        signed = {} if self.publisher is None else {"publisher": {"key": self.publisher.text}}
+        more: dict[str, canonical.Value] = {}
+        if self.publisher is not None:
+            more["publisher"] = {"key": self.publisher.text}
+        if self.changes:
+            more["segments"] = [change.to_value() for change in self.changes]
         value = {
-            **signed,
+            **more,
             "artifacts": [{"digest": a.digest, "path": a.path, "size": a.size} for a in self.artifacts],
             "data": self.data.to_value(),
             "format": self.format,
@@ -131,7 +146,18 @@ class RunManifest:
     @property
     def format(self) -> str:
         """The version of the format: the first that has what this run needs."""
+        if self.changes:
+            return FORMAT_3
         return FORMAT_2 if self.data.sources else FORMAT
+
+    @property
+    def steps(self) -> int:
+        """Number of steps: entries of the log that are not the record of a segment."""
+        return self.log.size - len(self.changes)
+
+    def timeline(self) -> Timeline:
+        """All segments of the run, the first included."""
+        return Timeline.of(self.recipe, self.data, self.states[0].root, self.changes, self.steps)
 
     def run_id(self) -> Digest:
         """The run id, which every record carries."""
@@ -178,20 +204,26 @@ def _state(fields: Fields) -> PublishedState:
     return state
 
 
-def _check_log(log: Log, recipe: Recipe) -> None:
-    Int(1, recipe.schedule.total_steps, "records").check(log.size, "run.log.size")
-    check_digest(log.root, "run.log.root")
+def _check_log(run: RunManifest) -> None:
+    check_digest(run.log.root, "run.log.root")
+    if not run.changes:
+        Int(1, run.recipe.schedule.total_steps, "records").check(run.log.size, "run.log.size")
+        return
+    if run.steps < 1:
+        raise BadArtifact(f"run.log.size: {run.log.size} records, but {len(run.changes)} are those of segments")
+    timeline.check_changes(run.recipe, run.data, run.changes, run.steps)
+    timeline.check_within_schedule(run.changes[-1].recipe, run.steps, "run.log.size without segments")
 
 
-def _check_states(states: tuple[PublishedState, ...], log: Log) -> None:
+def _check_states(states: tuple[PublishedState, ...], steps: int) -> None:
     if not states or states[0].step != 0:
         raise BadArtifact("run.states: the first state is not that of step 0")
     before = -1
     for state in states:
         if state.step <= before:
             raise BadArtifact(f"run.states: step {state.step} is repeated or out of order")
-        if state.step > log.size:
-            raise BadArtifact(f"run.states: step {state.step} is beyond a log of {log.size} records")
+        if state.step > steps:
+            raise BadArtifact(f"run.states: step {state.step} is beyond a log of {steps} records")
         if state.path != state_path(state.step):
             raise BadArtifact(
                 f"run.states: path {shown(state.path)} of step {state.step} is not {state_path(state.step)}"
@@ -213,31 +245,44 @@ def _check_artifacts(run: RunManifest) -> None:
 
 
 def _check_required(run: RunManifest, listed: dict[str, Artifact]) -> None:
-    data = run.data
-    tokens = [LEAVES, STREAM, STREAM_INDEX] if data.ids is None else [data.ids.path]
-    text = [] if data.sources else [data.corpus.text]  # with sources the corpus index says how many shards there are
-    needed = [RECORDS, *tokens, data.corpus.path, *text, data.tokenizer.path]
+    needed = [RECORDS] if run.data.ids is not None else [RECORDS, LEAVES, STREAM, STREAM_INDEX]
+    for data in _specs(run):
+        needed += _files(data)
     for state in run.states:
         needed += [f"{state.path}/{STATE_DOCUMENT}", f"{state.path}/{STATE_INDEX}"]
     for path in needed:
         if path not in listed:
             raise BadArtifact(f"run.artifacts: {shown(path)} is missing")
-    for part in (data.corpus, data.tokenizer):
-        if listed[part.path].digest != part.digest:
-            raise BadArtifact(f"run.artifacts: digest of {shown(part.path)} differs from the one in run.data")
+    for number, data in enumerate(_specs(run)):
+        where = f"run.segments[{number - 1}].data" if number else "run.data"
+        for part in (data.corpus, data.tokenizer):
+            if listed[part.path].digest != part.digest:
+                raise BadArtifact(f"run.artifacts: digest of {shown(part.path)} differs from the one in {where}")
     for path, size in _sizes(run).items():
         if listed[path].size != size:
-            raise BadArtifact(f"run.artifacts: {path} has {listed[path].size} bytes, {run.log.size} steps need {size}")
-    if data.ids is None and listed[STREAM_INDEX].size < len(stream.MAGIC) + run.log.size * stream.ROW_BYTES:
-        raise BadArtifact(f"run.artifacts: {STREAM_INDEX} is too short for {run.log.size} steps")
+            raise BadArtifact(f"run.artifacts: {path} has {listed[path].size} bytes, {run.steps} steps need {size}")
+    if run.data.ids is None and listed[STREAM_INDEX].size < len(stream.MAGIC) + run.steps * stream.ROW_BYTES:
+        raise BadArtifact(f"run.artifacts: {STREAM_INDEX} is too short for {run.steps} steps")
+
+
+def _specs(run: RunManifest) -> list[DataSpec]:
+    """The data sections of all segments."""
+    return [run.data, *(change.data for change in run.changes)]
+
+
+def _files(data: DataSpec) -> list[str]:
+    """The files that a data section names."""
+    ids = [] if data.ids is None else [data.ids.path]
+    text = [] if data.sources else [data.corpus.text]  # with sources the corpus index says how many shards there are
+    return [*ids, data.corpus.path, *text, data.tokenizer.path]
 
 
 def _sizes(run: RunManifest) -> dict[str, int]:
     """Bytes of the files whose size follows from the number of steps."""
-    steps, parts = run.log.size, run.recipe.batch.micro_batches
+    steps, parts = run.steps, run.timeline().leaves_before(run.steps)
     if run.data.ids is not None:
         return {RECORDS: compact.file_bytes(steps, parts)}
     return {
         RECORDS: len(record.MAGIC) + steps * record.ROW_BYTES,
-        LEAVES: len(leaves.MAGIC) + steps * parts * leaves.LEAF_BYTES,
+        LEAVES: len(leaves.MAGIC) + parts * leaves.LEAF_BYTES,
     }

@@ -19,6 +19,7 @@ from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import RecordFile, StepRecord
 from auditkit.formats.run import RunManifest
 from auditkit.formats.safetensors import SafetensorsHeader
+from auditkit.formats.segment import SegmentRecord, parse_entry
 from auditkit.formats.shards import ShardedCorpus
 from auditkit.formats.state import StateDocument, StateIndex
 from auditkit.formats.statement import Statement
@@ -87,6 +88,7 @@ PARSERS: dict[str, Callable[[bytes], bytes]] = {
     "f32": _text(lambda text: bits.f32_text(bits.parse_f32(text))),
     "f64": _text(lambda text: bits.f64_text(bits.parse_f64(text))),
     "leaves": _leaves,
+    "log_entry": lambda data: parse_entry(data).encode(),
     "log_proof": lambda data: LogProof.parse(data).encode(),
     "note": lambda data: SignedNote.parse(data).encode(),
     "path": _text(lambda text: check_path(text, "path")),
@@ -95,11 +97,14 @@ PARSERS: dict[str, Callable[[bytes], bytes]] = {
     "record": lambda data: StepRecord.parse(data).encode(),
     "records": lambda data: RecordFile.parse(data).encode(),
     "run": lambda data: RunManifest.parse(data).encode(),
+    "run_segments": lambda data: RunManifest.parse(data).encode(),
+    "run_segments_windows": lambda data: RunManifest.parse(data).encode(),
     "run_sources": lambda data: RunManifest.parse(data).encode(),
     "run_sources_windows": lambda data: RunManifest.parse(data).encode(),
     "run_signed": lambda data: RunManifest.parse(data).encode(),
     "run_windows": lambda data: RunManifest.parse(data).encode(),
     "safetensors": _safetensors,
+    "segment": lambda data: SegmentRecord.parse(data).encode(),
     "shards": lambda data: ShardedCorpus.parse(data).encode(),
     "state": lambda data: StateDocument.parse(data).encode(),
     "state_index": lambda data: StateIndex.parse(data).encode(),

@@ -17,6 +17,7 @@ from auditkit.formats.leaves import LeavesFile, MicroBatchLeaf
 from auditkit.formats.paths import check_path
 from auditkit.formats.record import RecordFile, RecordRow, StepRecord
 from auditkit.formats.safetensors import ITEM_BYTES, SafetensorsHeader
+from auditkit.formats.segment import SegmentRecord
 from auditkit.formats.shards import Shard, ShardedCorpus, SourceShards
 from auditkit.formats.state import HEADER_ROLE, STATE_ROLES, FrameEntry, ShardEntry, StateDocument, StateIndex
 from auditkit.formats.stream import FrameRow, StreamIndex
@@ -133,6 +134,10 @@ def step_records(draw: st.DrawFn) -> StepRecord:
     return StepRecord(fixed[0], step, previous, *fixed[1:], count, root, *numbers, draw(st.integers(1, 65536)))
 
 
+segment_records = st.builds(
+    SegmentRecord, digests, st.integers(1, 9_999_999), digests, digests, digests, counts, digests, digests
+).filter(lambda record: record.state_before != record.state_after)
+
 leaves = st.builds(MicroBatchLeaf, st.integers(-(1 << 63), (1 << 63) - 1), digests)
 leaves_files = st.lists(st.tuples(leaves, leaves), max_size=3).map(lambda steps: LeavesFile(2, tuple(steps)))
 
@@ -221,6 +226,7 @@ def any_value(kind: str) -> st.SearchStrategy[Any]:
         "recipe": recipes(),
         "record": step_records(),
         "records": record_files,
+        "segment": segment_records,
         "shards": sharded_corpora,
         "state": documents,
         "state_index": state_indexes(),

@@ -9,18 +9,21 @@ import numpy as np
 import pytest
 
 from auditkit.errors import BadArtifact
-from auditkit.formats.compact import MAGIC, CompactRecords, file_bytes, row_bytes
+from auditkit.formats.compact import MAGIC, CompactRecords, file_bytes, parse_all, row_bytes
 from auditkit.formats.leaves import micro_root
+from tests.formats import segmented
 from tests.formats.samples import COMPACT, LEAVES, RECORDS, compact_rows, digest_of
 
 ROW = COMPACT.steps[0]
+NORM = 16 + 148 + 188 + 64  # where that of step 2 lies in the file of segments
+INFINITE = segmented.COMPACT_BIN[:NORM] + struct.pack("<f", float("inf")) + segmented.COMPACT_BIN[NORM + 4 :]
 
 
 def test_a_row_is_two_digests_a_norm_and_the_leaves() -> None:
     head = bytes.fromhex(ROW.state_after + ROW.gradient) + struct.pack("<I", ROW.norm)
     assert ROW.encode() == head + b"".join(leaf.encode() for leaf in LEAVES.steps[0])
     assert len(ROW.encode()) == row_bytes(2) == 148
-    assert len(COMPACT.encode()) == file_bytes(3, 2) == 16 + 3 * 148
+    assert len(COMPACT.encode()) == file_bytes(3, 6) == 16 + 3 * 148
 
 
 def test_the_rows_come_back() -> None:
@@ -61,3 +64,27 @@ def test_another_number_of_leaves_is_refused() -> None:
 def test_digests_and_norms_are_checked_when_a_row_is_written(change: dict[str, object]) -> None:
     with pytest.raises(BadArtifact, match="record row"):
         dataclasses.replace(ROW, **change).encode()  # type: ignore[arg-type]
+
+
+def test_rows_of_several_segments_have_leaves_of_their_own_number() -> None:
+    layout = [(1, 2), (2, 3)]
+    assert len(segmented.COMPACT_BIN) == file_bytes(3, 8) == 16 + 148 + 2 * 188
+    assert parse_all(segmented.COMPACT_BIN, layout) == segmented.COMPACT
+    assert parse_all(COMPACT.encode(), [(3, 2)]) == (COMPACT,)
+
+
+@pytest.mark.parametrize(
+    ("data", "layout", "error"),
+    [
+        (segmented.COMPACT_BIN[:-1], [(1, 2), (2, 3)], "records: 539 bytes end within steps 1 to 2"),
+        (segmented.COMPACT_BIN + b"x", [(1, 2), (2, 3)], "records: 1 bytes after step 2"),
+        (segmented.COMPACT_BIN, [(1, 2)], "records: 80 bytes after the last whole row"),
+        (b"x" + segmented.COMPACT_BIN[1:], [(1, 2), (2, 3)], "records: does not begin with AUDITKIT-REC-v2"),
+        (INFINITE, [(1, 2), (2, 3)], "records: norm of step 2 is not finite"),
+    ],
+)
+def test_rows_of_several_segments_are_checked_as_those_of_one(
+    data: bytes, layout: list[tuple[int, int]], error: str
+) -> None:
+    with pytest.raises(BadArtifact, match=error):
+        parse_all(data, layout)

@@ -23,13 +23,14 @@ from auditkit.formats import (
     recipe,
     record,
     run,
+    segment,
     shards,
     state,
     stream,
     tensors,
 )
 from auditkit.formats.limits import LIMITS
-from tests.formats import samples, sources
+from tests.formats import samples, segmented, sources
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
 
@@ -42,7 +43,7 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 CONSTANTS = [
     digest.STATE_ROOT, digest.GRADIENT_ROOT, digest.BATCH_ROOT, digest.RUN_ID, digest.RECIPE_ROOT,
-    digest.SHARD_ROOT, run.FORMAT_2, shards.FORMAT, blocks.TABLE_FORMAT,
+    digest.SHARD_ROOT, digest.DATA_ROOT, run.FORMAT_2, run.FORMAT_3, segment.FORMAT, shards.FORMAT, blocks.TABLE_FORMAT,
     recipe.FORMAT, record.FORMAT, run.FORMAT, corpus.FORMAT, state.DOCUMENT_FORMAT, state.INDEX_FORMAT,
     tensors.GRADIENT_FORMAT,
     *(magic.decode().strip() + "\\n"
@@ -67,7 +68,7 @@ def keys(value: Any) -> Iterator[str]:
 
 DOCUMENTS = [
     samples.RUN, samples.WINDOWS_RUN, samples.DOCUMENT, samples.INDEX, samples.CORPUS, samples.CHAIN[0], sources.RUN,
-    sources.SHARDS,
+    sources.SHARDS, segmented.RUN, segmented.SEGMENT,
 ]  # fmt: skip
 
 
@@ -85,14 +86,15 @@ def b3sum(command: list[str], **options: Any) -> subprocess.CompletedProcess[byt
     return subprocess.CompletedProcess(command, 0, output)
 
 
+@pytest.mark.parametrize("sample", [samples, segmented])
 def test_its_program_finds_the_log_root(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    sample: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "run.json").write_bytes(samples.RUN.encode())
-    (tmp_path / "records.bin").write_bytes(samples.RECORDS.encode())
+    (tmp_path / "run.json").write_bytes(sample.RUN.encode())
+    (tmp_path / "records.bin").write_bytes(sample.RECORDS.encode())
     program = PAGE.split("```python\n")[1].split("```")[0]
     monkeypatch.setattr(subprocess, "run", b3sum)
     monkeypatch.setattr(sys, "argv", ["check.py", str(tmp_path)])
     exec(compile(program, "formats.md", "exec"), {})
-    root = record.log_root(samples.CHAIN)
+    root = sample.RUN.log.root
     assert capsys.readouterr().out == f"{root} {root}\n"

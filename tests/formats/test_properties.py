@@ -16,8 +16,8 @@ from tests.formats.parsers import PARSERS
 from tests.formats.test_vectors import data_of, vectors
 
 VALUES = [
-    "block", "block_index", "compact_records", "corpus", "leaves", "recipe", "record", "records", "shards", "state",
-    "state_index", "stream_index",
+    "block", "block_index", "compact_records", "corpus", "leaves", "recipe", "record", "records", "segment", "shards",
+    "state", "state_index", "stream_index",
 ]  # fmt: skip
 GOOD: dict[str, list[bytes]] = {name: [] for name in PARSERS}
 for parameter in vectors("good"):
@@ -64,7 +64,10 @@ def test_arbitrary_bytes_are_refused_or_printed_back(name: str, data: bytes) -> 
         refused_or_printed_back(name, prefix[:16] + data)
 
 
-DOCUMENTS = "corpus envelope recipe record run run_sources shards state state_index statement step_audit svr".split()
+DOCUMENTS = (
+    "corpus envelope log_entry recipe record run run_segments run_sources segment shards state state_index statement "
+    "step_audit svr"
+).split()
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

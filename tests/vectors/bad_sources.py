@@ -15,8 +15,8 @@ UNSAFE = "(letters, digits and ._+- only, no dot at either end)"
 RUN_SOURCES: list[Case] = [
     ("version of one corpus", "format", "auditkit/run/v1",
      'run.format: "auditkit/run/v1", but its data are those of "auditkit/run/v2"'),
-    ("newer version", "format", "auditkit/run/v3",
-     'run.format: "auditkit/run/v3" is newer than "auditkit/run/v2", which this verifier knows'),
+    ("newer version", "format", "auditkit/run/v4",
+     'run.format: "auditkit/run/v4" is newer than "auditkit/run/v3", which this verifier knows'),
     ("no sources", "data/sources", [], "run.data.sources: 0 items, 1 to 256 are allowed"),
     ("sources without an order", "data/order", DROP, 'run.data: key "order" is missing'),
     ("another order", "data/order", "sorted", 'run.data.order: "sorted" is not "feistel"'),

@@ -21,8 +21,8 @@ from auditkit.formats.leaves import micro_root
 from auditkit.formats.record import log_root
 from auditkit.formats.stream import batch_digest
 from auditkit.formats.tensors import TensorEntry, gradient_root
-from tests.formats import samples, sources
-from tests.vectors import bad_attestations, bad_bytes, bad_documents, bad_logs, bad_runs, bad_sources
+from tests.formats import samples, segmented, sources
+from tests.vectors import bad_attestations, bad_bytes, bad_documents, bad_logs, bad_runs, bad_segments, bad_sources
 
 FORMAT = "auditkit/vectors/v1"
 FOLDER = Path(__file__).parent / "formats"
@@ -35,7 +35,11 @@ DOCUMENTS = {
     "corpus": (samples.CORPUS.encode(), bad_documents.CORPUS),
     "recipe": (samples.RECIPE.encode(), bad_documents.RECIPE),
     "record": (samples.CHAIN[1].encode(), bad_documents.RECORD),
+    "log_entry": (segmented.SEGMENT.encode(), bad_segments.LOG_ENTRY),
     "run": (samples.RUN.encode(), bad_runs.RUN),
+    "run_segments": (segmented.RUN.encode(), bad_segments.RUN_SEGMENTS),
+    "run_segments_windows": (segmented.WINDOWS_RUN.encode(), bad_segments.RUN_SEGMENTS_WINDOWS),
+    "segment": (segmented.SEGMENT.encode(), bad_segments.SEGMENT),
     "run_sources": (sources.RUN.encode(), bad_sources.RUN_SOURCES),
     "run_sources_windows": (sources.WINDOWS_RUN.encode(), bad_sources.RUN_SOURCES_WINDOWS),
     "shards": (sources.SHARDS.encode(), bad_sources.SHARDS),
@@ -48,6 +52,14 @@ DOCUMENTS = {
 ROOTS: dict[str, dict[str, Any]] = {  # what the sample of each format is called by the others
     "recipe": {"recipe_digest": samples.RECIPE.digest()},
     "run": {"run_id": samples.RUN_ID},
+    "run_segments": {
+        "run_id": samples.RUN_ID,
+        "records": segmented.RECORDS.encode().hex(),
+        "entries": [entry.encode().decode("ascii") for entry in segmented.ENTRIES],
+        "cursors": [segment.sequence for segment in segmented.TIMELINE.segments],
+    },
+    "run_segments_windows": {"run_id": samples.WINDOWS_RUN_ID},
+    "segment": {"record_digest": segmented.SEGMENT.digest()},
     "run_signed": {"run_id": samples.RUN_ID},
     "run_sources": {"run_id": sources.RUN.run_id()},
     "run_sources_windows": {"run_id": sources.WINDOWS_RUN.run_id()},
