@@ -143,12 +143,18 @@ class Registry:
         return result
 
     def claim(self, key: PrivateKey, run_id: str, count: int) -> Leases:
-        """Ask for `count` steps of a run. Untrusted: the registry refuses; BadArtifact: its answer is none."""
-        request = LeaseRequest(self.address, run_id, count, int(self._clock.wall()), secrets.token_hex(32))
-        data = signed_request(request, key)
+        """Ask for `count` steps of a run.
+
+        Untrusted: the registry refuses; Unavailable: not now; BadArtifact: its answer is none.
+        """
+
+        def request() -> bytes:  # each try with a nonce of its own: the one before may have been used
+            now = int(self._clock.wall())
+            return signed_request(LeaseRequest(self.address, run_id, count, now, secrets.token_hex(32)), key)
+
         headers = {"Content-Type": JSON, "Accept": JSON}
         headers[KEY_HEADER] = base64.b64encode(key.public.raw).decode("ascii")
-        answer = self._poster.post(f"{self.address}/v1/leases", data, headers, limit=ANSWER_BYTES)
+        answer = self._poster.post(f"{self.address}/v1/leases", request, headers, limit=ANSWER_BYTES)
         if answer.status != 201:
             raise self._refusal(answer)
         leases = Leases.parse(answer.body)
@@ -179,7 +185,7 @@ class Registry:
     def _batch(self, batch: Sequence[tuple[str, bytes]], headers: dict[str, str]) -> tuple[list[Result], int]:
         """One request; what became of each envelope, and the seconds to wait for those that are taken later."""
         body = b"\n".join(data for _, data in batch)
-        answer = self._poster.post(f"{self.address}/v1/attestations/batch", body, headers, limit=ANSWER_BYTES)
+        answer = self._poster.post(f"{self.address}/v1/attestations/batch", lambda: body, headers, limit=ANSWER_BYTES)
         if answer.status != 200:
             refused = self._refusal(answer)
             if isinstance(refused, Unavailable):
@@ -199,8 +205,11 @@ class Registry:
         try:
             fields = Fields(self._json(answer.body), "registry")
             message, hint = _words(fields)
+            passing = fields.raw("verdict") == Verdict.UNAVAILABLE.name
         except BadArtifact:
             return Unavailable(f"{self.address}: answered {answer.status}, and not as a registry does")
+        if passing:
+            return Unavailable(f"{self.address}: {message}", hint=hint)
         return Untrusted(f"the registry refuses: {message}", hint=hint)
 
     def _json(self, data: bytes) -> Value:

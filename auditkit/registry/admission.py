@@ -27,3 +27,7 @@ class Admission:
             if keyid in self.refused:
                 raise Untrusted(f"key {keyid[:8]} is refused here: {self.refused[keyid]}")
         return {**brought, **self.keys} if self.is_open and brought else self.keys
+
+    def has_strangers(self, brought: Mapping[str, PublicKey]) -> bool:
+        """Whether a request brings keys along that are taken, and that the policy does not list."""
+        return self.is_open and any(keyid not in self.keys for keyid in brought)

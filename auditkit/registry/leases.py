@@ -1,8 +1,9 @@
 """Leases: which steps an auditor takes next, so that auditors do not repeat each other.
 
 A lease is advice. It counts as a match to come, so that others are given other steps first; it runs out, and an
-attestation of a step is taken whoever holds a lease on it. Only leases of keys that count under the policy hold others
-back: a publisher with many keys could else keep everybody off the very steps that were tampered with.
+attestation of a step is taken whoever holds a lease on it. Only keys that count under the policy get leases; others are
+told steps, and hold nobody back: a publisher with many keys could else keep everybody off the very steps that were
+tampered with.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ from auditkit.trust.keys import PublicKey
 from auditkit.verdict import Verdict
 
 DECIDED = (Verdict.MATCH.code, Verdict.MISMATCH.code)
+
+_OTHERS = (
+    "SELECT l.step, k.keyid FROM leases l JOIN keys k ON k.id = l.key WHERE l.run = ? AND l.key <> ? AND l.expires > ?"
+)
 
 
 @dataclass(frozen=True)
@@ -72,18 +77,29 @@ class Desk:
         request = LeaseRequest.parse(envelope.payload)
         now = int(self._wall())
         run = self._checked(request, now)
+        if self._ledger.voters(run).why_not(key.keyid, ""):
+            return self._suggest(request, key, run, now)
         with self._lock:
             held = self._admit(request, key, run, now)
             room = self._limits.lease_steps_per_key - len(held.expires)
             if room <= 0:
                 count = len(held.expires)
                 raise TooMany(f"key {key.keyid8} holds {count} leases, and may hold no more", min(held.expires) - now)
-            levels = self._levels(run, key, held)
-            chosen = assign(Ranks(run.run_id, key.keyid, self._beacon()), run.size, min(request.count, room), levels)
-            expires = now + self._limits.lease_seconds
-            leases = tuple(Lease(step, expires) for step in chosen.tolist())
+            leases = self._choose(run, key, held, min(request.count, room), now)
             self._note(run, held.number, leases)
         return Leases(run.run_id, len(held.expires) + len(leases), leases)
+
+    def _suggest(self, request: LeaseRequest, key: PublicKey, run: KnownRun, now: int) -> Leases:
+        """Steps for a key that does not count. Nothing is noted: anybody can make such keys, as many as wanted."""
+        with self._database.engine.reading() as session:
+            others = session.run(_OTHERS, (run.number, -1, now))
+        held = _Held(-1, [], [], [(int(step), bytes(keyid).hex()) for step, keyid in others])
+        return Leases(run.run_id, 0, self._choose(run, key, held, request.count, now))
+
+    def _choose(self, run: KnownRun, key: PublicKey, held: _Held, count: int, now: int) -> tuple[Lease, ...]:
+        """The neediest steps for a key, in the order of its ranks."""
+        chosen = assign(Ranks(run.run_id, key.keyid, self._beacon()), run.size, count, self._levels(run, key, held))
+        return tuple(Lease(step, now + self._limits.lease_seconds) for step in chosen.tolist())
 
     def _checked(self, request: LeaseRequest, now: int) -> KnownRun:
         if request.audience not in self._audiences:
@@ -117,10 +133,7 @@ class Desk:
             until = max(now, request.time) + self._limits.clock_seconds
             session.run("INSERT INTO lease_requests VALUES (?, ?, ?)", (number, nonce, until))
             mine = session.run("SELECT run, step, expires FROM leases WHERE key = ?", (number,))
-            others = session.run(
-                "SELECT l.step, k.keyid FROM leases l JOIN keys k ON k.id = l.key WHERE l.run = ? AND l.key <> ?",
-                (run.number, number),
-            )
+            others = session.run(_OTHERS, (run.number, number, now))
             said = session.run(
                 "SELECT DISTINCT step FROM attestations WHERE key = ? AND run = ? AND verdict IN (?, ?)",
                 (number, run.number, *DECIDED),
@@ -140,7 +153,8 @@ class Desk:
     def _note(self, run: KnownRun, number: int, leases: Sequence[Lease]) -> None:
         with self._database.engine.writing() as session:
             session.run_many(
-                "INSERT INTO leases VALUES (?, ?, ?, ?)",
+                # another process may have given the same key the same step a moment ago
+                "INSERT INTO leases VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 [(run.number, lease.step, number, lease.expires) for lease in leases],
             )
 

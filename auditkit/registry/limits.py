@@ -34,6 +34,7 @@ class RegistryLimits:
     key_envelopes_per_second: float = 50.0  # new ones
     key_envelopes_burst: int = 2000
     envelopes_per_key_and_step: int = 4
+    stranger_cost: int = 20  # of an envelope that brings along a key which the policy does not list, in ordinary ones
     keys_per_request: int = 8  # that a submission may bring along
     lease_steps: int = 64  # of one request
     lease_steps_per_key: int = 256  # that have neither run out nor been attested

@@ -17,7 +17,7 @@ from auditkit.formats.tiles import BUNDLE_BYTES, CHECKPOINT
 from auditkit.registry import bodies
 from auditkit.registry.answers import JSON, error_answer, json_answer
 from auditkit.registry.guard import address_of
-from auditkit.registry.intake import Receipt
+from auditkit.registry.intake import Keys, Receipt
 from auditkit.registry.pages import Pages, coverage_value
 from auditkit.registry.refusals import NotFound, TooMany, failure
 from auditkit.registry.runs import KnownRun
@@ -70,12 +70,13 @@ class Routes:
 
     async def submit(self, request: Request) -> Response:
         """POST /v1/attestations: one envelope; 201 when it is new, 200 when it was there."""
-        self._pace(request, 1)
         limits = self._limits
+        keys = self._admitted(request)
+        self._pace(request, 1)
         data = await bodies.read_body(
             request, bodies.ENVELOPE_TYPES, limit=limits.envelope_bytes, seconds=limits.body_seconds
         )
-        (found,) = await self._take(request, [data])
+        (found,) = await self._take([data], keys)
         if isinstance(found, AuditkitError):
             return error_answer(found)
         return json_answer(_taken(found), 200 if found.known else 201)
@@ -83,22 +84,23 @@ class Routes:
     async def submit_batch(self, request: Request) -> Response:
         """POST /v1/attestations/batch: envelopes, one a line; the answer has one result a line, in their order."""
         limits = self._limits
+        keys = self._admitted(request)
         data = await bodies.read_body(
             request, bodies.LINES_TYPES, limit=limits.batch_bytes, seconds=limits.body_seconds
         )
         found = bodies.lines(data, limits.batch_envelopes)
         self._pace(request, len(found))
-        results = [_result(item) for item in await self._take(request, found)]
+        results = [_result(item) for item in await self._take(found, keys)]
         return json_answer({"format": "auditkit/registry-results/v1", "results": results})
 
     async def lease(self, request: Request) -> Response:
         """POST /v1/leases: a signed request for steps."""
         limits = self._limits
+        keys = self._admitted(request)
         self._pace(request, 1)
         data = await bodies.read_body(
             request, bodies.ENVELOPE_TYPES, limit=limits.lease_request_bytes, seconds=limits.body_seconds
         )
-        keys = self._registry.setting.admission.known(bodies.brought_keys(request, limits.keys_per_request))
         leases = await run_in_threadpool(self._registry.desk.grant, data, keys)
         return Response(leases.encode(), 201, media_type=JSON)
 
@@ -201,9 +203,7 @@ class Routes:
             return Response(data, 200, {"Cache-Control": "no-cache"}, "text/plain; charset=utf-8")
         return Response(data, 200, FOREVER, "application/octet-stream")
 
-    async def _take(self, request: Request, envelopes: Sequence[bytes]) -> list[Receipt | AuditkitError]:
-        brought = bodies.brought_keys(request, self._limits.keys_per_request)
-        keys = self._registry.setting.admission.known(brought)
+    async def _take(self, envelopes: Sequence[bytes], keys: Keys) -> list[Receipt | AuditkitError]:
         # Shielded: who asked may go away, what was taken is stored all the same.
         return await asyncio.shield(self._registry.intake.put(envelopes, keys))
 
@@ -212,8 +212,14 @@ class Routes:
         # The page carries a policy of its own, with the digest of its script; this one is for whatever else is served.
         return Response(page, 200, {**BRIEFLY}, "text/html; charset=utf-8")
 
+    def _admitted(self, request: Request) -> Keys:
+        brought = bodies.brought_keys(request, self._limits.keys_per_request)
+        admission = self._registry.setting.admission
+        request.state.cost = self._limits.stranger_cost if admission.has_strangers(brought) else 1
+        return admission.known(brought)
+
     def _pace(self, request: Request, count: int) -> None:
-        wait = self._registry.envelopes.take(address_of(request.scope), count)
+        wait = self._registry.envelopes.take(address_of(request.scope), count * request.state.cost)
         if wait:
             raise TooMany("too many submissions from this address", wait)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -16,10 +16,12 @@ from auditkit.store.source import redact
 from auditkit.store.transfer import PASSING
 from auditkit.store.waiting import Rate, Tries, retry_after
 
+LONGEST_SECONDS = 600.0  # a server that is busy for longer says something about more than this moment
+
 
 @dataclass(frozen=True)
 class Answer:
-    """Status and body of an answer; not one that may pass by waiting, nor a redirect."""
+    """Status and body of an answer; not one that may soon pass by waiting, nor a redirect."""
 
     status: int
     body: bytes
@@ -31,12 +33,16 @@ class Poster:
     def __init__(self, http: Http, limits: StoreLimits, progress: Progress, clock: Clock) -> None:
         self._http, self._limits, self._progress, self._clock = http, limits, progress, clock
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str], *, limit: int) -> Answer:
-        """The answer, of at most `limit` bytes. Unavailable when the tries are used up; BadArtifact if it is larger."""
+    def post(self, url: str, body: Callable[[], bytes], headers: Mapping[str, str], *, limit: int) -> Answer:
+        """The answer, of at most `limit` bytes; `body` is asked for the bytes of each try.
+
+        Also an answer that asks to come again after more than LONGEST_SECONDS. Unavailable when the tries are used up;
+        BadArtifact if the answer is larger.
+        """
         tries = Tries(self._limits)
         while True:
             try:
-                return self._attempt(url, body, headers, limit)
+                return self._attempt(url, body(), headers, limit)
             except Again as again:
                 seconds = tries.failed(gained=0, answered=again.answered, asked=again.asked)
                 if seconds is None:
@@ -50,8 +56,8 @@ class Poster:
             status = response.status_code
             if status in REDIRECTS:
                 raise Unavailable(f"{shown}: redirects, which is not followed", hint="name the place itself")
-            if status in PASSING:
-                asked = retry_after(response.headers.get("Retry-After"), now=self._clock.wall())
+            asked = retry_after(response.headers.get("Retry-After"), now=self._clock.wall())
+            if status in PASSING and (asked is None or asked <= LONGEST_SECONDS):
                 raise Again(f"{shown}: the server answered {status}{_phrase(status)}", answered=True, asked=asked)
             return Answer(status, self._read(response, shown, limit))
 

@@ -131,6 +131,7 @@ def told(results: list[dict[str, Any]]) -> Answer:
 
 
 FAILURE = {"verdict": "UNTRUSTED", "code": 8, "message": "no such key", "hint": "ask for it"}
+BUSY = json.dumps({**FAILURE, "verdict": "UNAVAILABLE"}).encode()
 
 
 def honest(asked: Asked) -> Answer:
@@ -183,7 +184,7 @@ def test_what_is_no_envelope_is_not_sent() -> None:
 
 
 def test_a_busy_registry_is_tried_again_when_it_says() -> None:
-    clock, answers = Waits(), [(503, {"Retry-After": "7"}, b""), (429, {"Retry-After": "3600"}, b""), (502, {}, b"")]
+    clock, answers = Waits(), [(503, {"Retry-After": "7"}, b""), (429, {"Retry-After": "590"}, b""), (502, {}, b"")]
 
     def busy(asked: Asked) -> Answer:
         return answers.pop(0) if answers else honest(asked)
@@ -344,6 +345,14 @@ def test_a_claim_is_signed_for_this_registry_this_run_and_this_moment() -> None:
     assert not any(b"\x01" * 32 in asked.body for asked in server.asked)
 
 
+def test_each_try_of_a_claim_has_a_nonce_of_its_own() -> None:
+    answers = [(503, {}, b""), (429, {"Retry-After": "5"}, b"")]
+    with serving(lambda asked: answers.pop(0) if answers else leases(RUN, 7)(asked)) as server:
+        assert len(claim(server).leases) == 1
+    nonces = {LeaseRequest.parse(Envelope.parse(asked.body).payload).nonce for asked in server.asked}
+    assert len(nonces) == len(server.asked) == 3
+
+
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
@@ -355,6 +364,7 @@ def test_a_claim_is_signed_for_this_registry_this_run_and_this_moment() -> None:
         (lambda _: (403, {}, json.dumps(FAILURE).encode()), Untrusted),
         (lambda _: (404, {}, b"nothing"), Unavailable),
         (lambda _: (503, {}, b""), Unavailable),
+        (lambda _: (429, {"Retry-After": "3600"}, BUSY), Unavailable),
     ],
 )
 def test_claims_that_fail(answer: Callable[[Asked], Answer], error: type[AuditkitError]) -> None:
@@ -381,8 +391,5 @@ def test_the_run_is_found_by_name_or_id_or_is_the_only_one() -> None:
     with serving(lambda _: (200, {}, b"{}")) as server, Registry(server.url, limits=LIMITS) as client:
         with pytest.raises(BadArtifact):
             client.find(None)
-
-
-def test_an_address_that_is_none() -> None:
     with pytest.raises(UsageError):
         Registry("registry.example")

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,11 +98,11 @@ class Connection:
         self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=seconds)
 
     def ask(
-        self, method: str, path: str, body: bytes | None = None, kind: str = "application/json"
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, bytes]:
         """Status and body of an answer; OSError or HTTPException when there is none."""
-        headers = {"Content-Type": kind} if body is not None else {}
-        self._connection.request(method, path, body, headers)
+        given = {"Content-Type": "application/json"} if body is not None else {}
+        self._connection.request(method, path, body, {**given, **(headers or {})})
         answer = self._connection.getresponse()
         return answer.status, answer.read()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -111,13 +112,23 @@ def test_leases_of_keys_that_do_not_count_hold_nobody_back(run: KnownRun, tmp_pa
     with serving(tmp_path / "alone", run, Options(limits=limits)) as service:
         undisturbed = lease(service, run, key(1), 20)
     with serving(tmp_path / "registry", run, Options(limits=limits, is_open=True)) as service:
-        import base64
-
         for number in (60, 61, 62):
-            headers = {**JSON, "Auditkit-Key": base64.b64encode(key(number).public.raw).decode("ascii")}
-            data = signed_request(request(run, 900), key(number))
-            assert service.ask("POST", "/v1/leases", content=data, headers=headers).status_code == 201
+            found = stranger(service, run, number, 900)
+            assert (len(found.leases), found.held) == (900, 0)
         assert lease(service, run, key(1), 20) == undisturbed
+        # a stranger is told what others do not have, and leaves nothing behind
+        assert not {given.step for given in stranger(service, run, 60, 900).leases} & set(undisturbed)
+        assert service.registry.database.keys().keys() == {0}
+
+
+def stranger(service: Service, run: KnownRun, number: int, count: int) -> Leases:
+    """What a key gets that the policy does not list."""
+    headers = {**JSON, "Auditkit-Key": base64.b64encode(key(number).public.raw).decode("ascii")}
+    answer = service.ask(
+        "POST", "/v1/leases", content=signed_request(request(run, count), key(number)), headers=headers
+    )
+    assert answer.status_code == 201
+    return Leases.parse(answer.content)
 
 
 def test_a_request_is_used_once(service: Service, run: KnownRun) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -87,3 +88,19 @@ def test_a_queue_that_is_full(tight: Any, maker: Maker) -> None:
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "2")
     assert service.registry.database.size() == 0
     assert service.post(maker.signed(1, key(1))).status_code == 201
+
+
+def test_strangers_pay_more(run: KnownRun, maker: Maker, tmp_path: Path) -> None:
+    """Anybody can make keys, so what comes with an unlisted one counts for many; listed keys may come along."""
+    limits = replace(REGISTRY_LIMITS, envelopes_per_second=1.0, envelopes_burst=40, stranger_cost=20, log_seconds=0.0)
+
+    def header(*numbers: int) -> str:
+        return ",".join(base64.b64encode(key(n).public.raw).decode("ascii") for n in numbers)
+
+    with serving(tmp_path / "registry", run, Options(limits=limits, is_open=True)) as service:
+        assert service.post(maker.signed(1, key(50)), Auditkit_Key=header(50)).status_code == 201
+        assert service.post(maker.signed(1, key(1)), Auditkit_Key=header(1)).status_code == 201
+        assert service.post(maker.signed(2, key(51)), Auditkit_Key=header(1, 51)).status_code == 429
+        assert service.post(maker.signed(2, key(1)), Auditkit_Key=header(1)).status_code == 201
+        service.clock.seconds += 2
+        assert service.post(maker.signed(2, key(51)), Auditkit_Key=header(51)).status_code == 201

@@ -144,6 +144,20 @@ def test_a_public_address_of_its_own(run: KnownRun, tmp_path: Path) -> None:
         assert len(Leases.parse(body).leases) == 5
 
 
+@pytest.mark.parametrize("is_believed", [False, True])
+def test_a_proxy_names_the_client_only_if_it_is_to_be_believed(tmp_path: Path, is_believed: bool) -> None:
+    init(tmp_path / "registry", ORIGIN)
+    options = ["--address-rate", "1", *(["--proxy", "127.0.0.1"] if is_believed else [])]
+    with running(tmp_path / "registry", *options) as server:
+        answers = []
+        for n in range(3):
+            headers = {"X-Forwarded-For": f"192.0.2.{n}", "Content-Type": "application/x-ndjson"}
+            status, _ = Connection(server.url).ask("POST", "/v1/attestations/batch", b"{}\n" * 40, headers)
+            answers.append(status)
+    # each batch uses up the burst of one address
+    assert answers == ([200] * 3 if is_believed else [200, 429, 429])
+
+
 @posix
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
