@@ -8,6 +8,9 @@ chunks at a time.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,6 +33,7 @@ _IV = np.array(
 _CHUNK_START, _CHUNK_END, _PARENT, _ROOT = 1, 2, 4, 8
 _PERMUTATION = np.array([2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8])
 _ROUNDS = 7
+_TURNED = [np.roll(np.arange(4), -turn) for turn in range(4)]
 
 
 def blocks_of(size: int) -> int:
@@ -37,27 +41,68 @@ def blocks_of(size: int) -> int:
     return max(1, -(-size // BLOCK_BYTES))
 
 
-def block_nodes(part: npt.NDArray[Any], first: int, size: int) -> bytes:
-    """The nodes of the blocks of one part of a tensor, 32 bytes each.
+def block_nodes(parts: Sequence[npt.NDArray[Any]], firsts: Sequence[int], sizes: Sequence[int]) -> list[bytes]:
+    """The nodes of the blocks of parts of tensors, 32 bytes each; of all parts at once, for many chunks cost as few do.
 
-    part     C-contiguous, any dtype, little-endian: whole blocks, the last one of the tensor may be short
-    first    number of the tensor's block that the part begins with
-    size     bytes of the whole tensor, more than one block: a single one has a digest and no node
+    parts    C-contiguous, any dtype, little-endian: whole blocks, the last one of a tensor may be short
+    firsts   number of the block of its tensor that each part begins with
+    sizes    bytes of the whole tensors, more than one block: a single one has a digest and no node
+    ValueError for a part that is none.
     """
-    raw = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
-    check_part(raw.size, first, size)
-    chunks = -(-raw.size // CHUNK_BYTES)
-    padded = raw
-    if raw.size % CHUNK_BYTES:
-        padded = np.zeros(chunks * CHUNK_BYTES, np.uint8)
-        padded[: raw.size] = raw
-    words = padded.view("<u4").astype(np.uint32, copy=False).reshape(chunks, -1)
-    counter = first * (BLOCK_BYTES // CHUNK_BYTES)
-    made = [
-        _chunk_nodes(words[at : at + _AT_ONCE], counter + at, min(raw.size - at * CHUNK_BYTES, _AT_ONCE * CHUNK_BYTES))
-        for at in range(0, chunks, _AT_ONCE)
-    ]
-    return _bytes(_blocks(np.concatenate(made, axis=1)))
+    raws = [np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts]
+    chunks = [_Chunks.of(*part) for part in zip(raws, firsts, sizes, strict=True)]
+    if not chunks:
+        return []
+    found = np.concatenate([_chunk_nodes(batch) for batch in _batches(chunks)], axis=1)
+    ends = list(itertools.accumulate(part.words.shape[0] for part in chunks))
+    return _blocks([found[:, end - part.words.shape[0] : end] for part, end in zip(chunks, ends, strict=True)])
+
+
+@dataclass(frozen=True)
+class _Chunks:
+    """Chunks of 1024 bytes: words (n, 256), the last one padded; the number of each in its tensor, its bytes."""
+
+    words: U32
+    numbers: npt.NDArray[np.uint64]
+    lengths: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, raw: npt.NDArray[np.uint8], first: int, size: int) -> _Chunks:
+        """Those of a part."""
+        check_part(raw.size, first, size)
+        count = -(-raw.size // CHUNK_BYTES)
+        padded = raw
+        if raw.size % CHUNK_BYTES:
+            padded = np.zeros(count * CHUNK_BYTES, np.uint8)
+            padded[: raw.size] = raw
+        begin = first * (BLOCK_BYTES // CHUNK_BYTES)
+        lengths = np.full(count, CHUNK_BYTES, np.int64)
+        lengths[-1] = raw.size - (count - 1) * CHUNK_BYTES
+        words = padded.view("<u4").astype(np.uint32, copy=False).reshape(count, -1)
+        return cls(words, np.arange(begin, begin + count, dtype=np.uint64), lengths)
+
+
+def _batches(parts: Sequence[_Chunks]) -> Iterator[_Chunks]:
+    """The chunks of all parts, a batch of as many as fit the cache after the other."""
+    waiting: list[_Chunks] = []
+    count = 0
+    for part in parts:
+        at = 0
+        while at < part.words.shape[0]:
+            end = min(part.words.shape[0], at + _AT_ONCE - count)
+            waiting.append(_Chunks(part.words[at:end], part.numbers[at:end], part.lengths[at:end]))
+            count += end - at
+            at = end
+            if count == _AT_ONCE:
+                yield _together(waiting)
+                waiting, count = [], 0
+    if waiting:
+        yield _together(waiting)
+
+
+def _together(parts: list[_Chunks]) -> _Chunks:
+    rows = ([part.words for part in parts], [part.numbers for part in parts], [part.lengths for part in parts])
+    return _Chunks(*(np.concatenate(row) for row in rows))
 
 
 def check_part(part_size: int, first: int, size: int) -> None:
@@ -83,41 +128,36 @@ def _bytes(cv: U32) -> bytes:
     return np.ascontiguousarray(cv.T).astype("<u4").tobytes()
 
 
-def _chunk_nodes(words: U32, counter: int, size: int) -> U32:
-    """(8, n) nodes of n chunks: words (n, 256); the first has number `counter`; only the last may be short."""
-    count = words.shape[0]
-    last = size - (count - 1) * CHUNK_BYTES  # bytes of the last chunk
-    numbers = np.arange(counter, counter + count, dtype=np.uint64)
-    low, high = numbers.astype(np.uint32), (numbers >> np.uint64(32)).astype(np.uint32)
+def _chunk_nodes(chunks: _Chunks) -> U32:
+    """(8, n) nodes of n chunks."""
+    count = chunks.words.shape[0]
+    low, high = chunks.numbers.astype(np.uint32), (chunks.numbers >> np.uint64(32)).astype(np.uint32)
     cv = np.repeat(_IV[:, None], count, axis=1)
     for block in range(CHUNK_BYTES // 64):
-        lengths, flags = np.full(count, 64, np.uint32), np.zeros(count, np.uint32)
-        if block == 0:
-            flags |= np.uint32(_CHUNK_START)
-        if block == CHUNK_BYTES // 64 - 1:
-            flags[:-1] |= np.uint32(_CHUNK_END)
-        left = last - 64 * block  # bytes of the last chunk from here on
-        if left <= 64:
-            flags[-1] |= np.uint32(_CHUNK_END)
-            lengths[-1] = max(left, 0)
-        message = np.ascontiguousarray(words[:, _WORDS * block : _WORDS * (block + 1)].T)
+        left = chunks.lengths - 64 * block  # bytes of each chunk from here on
+        flags = np.where(left <= 64, np.uint32(_CHUNK_END), np.uint32(0)) | np.uint32(0 if block else _CHUNK_START)
+        lengths = np.clip(left, 0, 64).astype(np.uint32)
+        message = np.ascontiguousarray(chunks.words[:, _WORDS * block : _WORDS * (block + 1)].T)
         made = _compress(cv, message, (low, high, lengths, flags))
-        if left <= 0:
-            made[:, -1] = cv[:, -1]  # it ended before
-        cv = made
+        cv = made if left.min() > 0 else np.where(left > 0, made, cv)  # some have ended before
     return cv
 
 
-def _blocks(cv: U32) -> U32:
-    """(8, n) nodes of chunks to those of their blocks of 128; the last block may have fewer."""
+def _blocks(parts: Sequence[U32]) -> list[bytes]:
+    """(8, n) nodes of each part's chunks to those of its blocks of 128; the last block may have fewer."""
     chunks = BLOCK_BYTES // CHUNK_BYTES
-    whole = cv.shape[1] // chunks * chunks
-    full, rest = cv[:, :whole], cv[:, whole:]
+    counts = [part.shape[1] // chunks for part in parts]
+    full = np.concatenate([part[:, : count * chunks] for part, count in zip(parts, counts, strict=True)], axis=1)
     for _ in range(chunks.bit_length() - 1):
         full = _join(full, 0)
-    while rest.shape[1] > 1:
-        rest = _join(rest, 0)
-    return np.concatenate([full, rest], axis=1)
+    made, at = [], 0
+    for part, count in zip(parts, counts, strict=True):
+        rest = part[:, count * chunks :]
+        while rest.shape[1] > 1:
+            rest = _join(rest, 0)
+        made.append(_bytes(np.concatenate([full[:, at : at + count], rest], axis=1)))
+        at += count
+    return made
 
 
 def _join(cv: U32, flag: int) -> U32:
@@ -138,9 +178,9 @@ def _compress(cv: U32, message: U32, tail: tuple[U32, U32, U32, U32]) -> U32:
     order = np.arange(_WORDS)
     for _ in range(_ROUNDS):
         _mix(a, b, c, d, message[order[0:8:2]], message[order[1:8:2]])  # the columns
-        b, c, d = (np.roll(row, -turn, axis=0) for turn, row in ((1, b), (2, c), (3, d)))
+        b, c, d = b[_TURNED[1]], c[_TURNED[2]], d[_TURNED[3]]
         _mix(a, b, c, d, message[order[8:16:2]], message[order[9:16:2]])  # the diagonals
-        b, c, d = (np.roll(row, turn, axis=0) for turn, row in ((1, b), (2, c), (3, d)))
+        b, c, d = b[_TURNED[3]], c[_TURNED[2]], d[_TURNED[1]]
         order = order[_PERMUTATION]
     return np.concatenate([a ^ c, b ^ d])
 

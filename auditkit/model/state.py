@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from auditkit.formats.cursor import START, Cursor
 from auditkit.formats.digest import ZERO_DIGEST, Digest
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.state import StateDocument, StateTexts
@@ -48,8 +49,11 @@ def _zeros(params: dict[str, F32]) -> dict[str, F32]:
     return {name: np.zeros_like(array) for name, array in params.items()}
 
 
-def document(state: State, recipe: Recipe, ops: Ops = reference) -> StateDocument:
-    """The state document; its root() is the state root of the records. `ops` hashes the arrays where they are."""
+def document(state: State, recipe: Recipe, ops: Ops = reference, *, cursor: Cursor = START) -> StateDocument:
+    """The state document; its root() is the state root of the records. `ops` hashes the arrays where they are.
+
+    `cursor` is where the steps under this recipe begin in their data, in a run of several segments.
+    """
     tensors = list(state.tensors())
     found = ops.digests([array for _, _, array in tensors])
     entries = sorted_entries(
@@ -61,7 +65,7 @@ def document(state: State, recipe: Recipe, ops: Ops = reference) -> StateDocumen
     )
     return StateDocument(
         step=state.step,
-        sequence=state.step * recipe.batch.sequences,
+        sequence=cursor.at(state.step, recipe.batch.sequences),
         seed=recipe.init.seed,
         recipe=recipe.digest(),
         tensors=entries,
@@ -75,19 +79,38 @@ class StateDigests:
     texts: StateTexts
     sequences: int  # a step consumes
     found: list[Digest]  # in the order of the document
+    cursor: Cursor = START
 
     def root(self, step: int) -> Digest:
         """The root of the document that these tensors have as state `step`."""
-        return self.texts.root(step, step * self.sequences, self.found)
+        return self.texts.root(step, self.cursor.at(step, self.sequences), self.found)
 
 
-def state_digests(state: State, recipe: Recipe, ops: Ops = reference) -> StateDigests:
+def state_digests(state: State, recipe: Recipe, ops: Ops = reference, *, cursor: Cursor = START) -> StateDigests:
     """What `document` says of the tensors: `state_digests(..).root(state.step)` is its root, without making it."""
     order = _document_order(tuple(state.params))
     roles = {"param": state.params, "adam_m": state.adam_m, "adam_v": state.adam_v}
     arrays = [roles[role][name] for role, name in order]
     layout = tuple((role, name, array.dtype, array.shape) for (role, name), array in zip(order, arrays, strict=True))
-    return StateDigests(_texts(recipe, layout), recipe.batch.sequences, ops.digests(arrays))
+    return StateDigests(_texts(recipe, layout), recipe.batch.sequences, ops.digests(arrays), cursor)
+
+
+def digests_of(recipe: Recipe, found: Mapping[tuple[str, str], Digest], *, cursor: Cursor = START) -> StateDigests:
+    """The same of digests that are known, by role and name."""
+    specs = parameter_table(recipe.model)
+    order, shapes = _document_order(tuple(spec.name for spec in specs)), {spec.name: spec.shape for spec in specs}
+    layout = tuple((role, name, np.dtype(np.float32), shapes[name]) for role, name in order)
+    return StateDigests(_texts(recipe, layout), recipe.batch.sequences, [found[key] for key in order], cursor)
+
+
+def document_of(
+    step: int, recipe: Recipe, found: Mapping[tuple[str, str], Digest], *, cursor: Cursor = START
+) -> StateDocument:
+    """The document of state `step` whose tensors have these digests, by role and name."""
+    shapes = {spec.name: spec.shape for spec in parameter_table(recipe.model)}
+    entries = (TensorEntry(name, role, "F32", shapes[name], digest) for (role, name), digest in found.items())
+    sequence = cursor.at(step, recipe.batch.sequences)
+    return StateDocument.of(step, sequence, recipe.init.seed, recipe.digest(), entries)
 
 
 @functools.lru_cache(maxsize=8)

@@ -38,9 +38,8 @@ def digests(arrays: Sequence[F32 | I64], key: bytes | None = None) -> list[Diges
 
 
 def block_nodes(parts: Sequence[F32], firsts: Sequence[int], sizes: Sequence[int]) -> list[bytes]:
-    """`blake3_tree.block_nodes` of each part: it begins with block firsts[i] of a tensor of sizes[i] bytes."""
-    found = zip(parts, firsts, sizes, strict=True)
-    return [blake3_tree.block_nodes(little_endian(part), first, size) for part, first, size in found]
+    """`blake3_tree.block_nodes`: parts[i] begins with block firsts[i] of a tensor of sizes[i] bytes."""
+    return blake3_tree.block_nodes([little_endian(part) for part in parts], firsts, sizes)
 
 
 def check_finite(arrays: Mapping[str, F32]) -> None:

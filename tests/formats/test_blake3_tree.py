@@ -7,7 +7,7 @@ import pytest
 from blake3 import blake3
 
 from auditkit.formats import blake3_tree
-from auditkit.formats.blake3_tree import BLOCK_BYTES, NODE_BYTES, block_nodes, blocks_of, join_nodes
+from auditkit.formats.blake3_tree import BLOCK_BYTES, NODE_BYTES, blocks_of, join_nodes
 
 B = BLOCK_BYTES
 LENGTHS = [B + 1, B + 63, B + 64, B + 65, B + 1023, B + 1024, B + 1025, 2 * B - 1, 2 * B, 2 * B + 1, 3 * B, 1_000_003]
@@ -17,6 +17,19 @@ LENGTHS += [4 * B, 5 * B - 64, 5 * B + 3072, 7 * B + 3073, 8 * B, 9 * B + 2048]
 def random_bytes(size: int) -> np.ndarray:
     """The same bytes every time."""
     return np.random.default_rng(size).integers(0, 256, size).astype(np.uint8)
+
+
+def block_nodes(part: np.ndarray, first: int, size: int) -> bytes:
+    """The nodes of one part."""
+    (nodes,) = blake3_tree.block_nodes([part], [first], [size])
+    return nodes
+
+
+def test_many_parts_at_once_and_none() -> None:
+    whole = [random_bytes(size) for size in LENGTHS]
+    parts = [(x[B:], 1, x.size) for x in whole] + [(x[:B], 0, x.size) for x in whole]
+    assert blake3_tree.block_nodes(*zip(*parts, strict=True)) == [block_nodes(*part) for part in parts]
+    assert blake3_tree.block_nodes([], [], []) == []
 
 
 @pytest.mark.parametrize("size", LENGTHS)

@@ -161,7 +161,7 @@ def test_strided_views_are_refused(device: Any) -> None:
 def test_nodes_of_parts_join_to_the_digest(device: Any, length: int) -> None:
     x = np.random.default_rng(length).integers(0, 256, length).astype(np.uint8)
     held, blocks = device.upload(x.view(np.float32)), blake3_tree.blocks_of(length)
-    whole = blake3_tree.block_nodes(x, 0, length)
+    (whole,) = blake3_tree.block_nodes([x], [0], [length])
     assert block_nodes(device, [held], [0], [length]) == [whole]
     for cut in range(1, blocks):
         parts = [held[: cut * BLOCK // 4], held[cut * BLOCK // 4 :]]
