@@ -119,6 +119,7 @@ class _Own:
                 setting.log_key,
                 own=self._attester.key.public if self._attester else None,
                 cache_dir=setting.cache_dir,
+                data_dir=setting.data,
                 offline=False,
                 progress=self._downloads,
                 clock=self.clock,

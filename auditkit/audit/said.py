@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from auditkit.audit.signed_log import Rule, SignedLog
 from auditkit.audit.sources import Sources
 from auditkit.formats.digest import Digest, content_digest
 from auditkit.formats.limits import LIMITS
@@ -30,6 +31,7 @@ def what_was_said(
     *,
     own: PublicKey | None = None,
     cache_dir: Path | None,
+    data_dir: Path | None = None,
     offline: bool,
     progress: Progress,
     clock: Clock | None = None,
@@ -38,8 +40,8 @@ def what_was_said(
 
     No places: None. No policy: each key found there counts, one is enough, automation does not count, and the digest is
     "". `own` is a key whose attestations are read even if the policy does not list it: a key is not asked twice. Each
-    attestation is verified once and remembered in the cache. The errors of the run's checks 1 to 3, of the policy, and
-    of `Sources`.
+    attestation is verified once and remembered in the cache. `data_dir` remembers the checkpoints of the run's signed
+    log, by default the user's data folder. The errors of the run's checks 1 to 3, of the policy, and of `Sources`.
     """
     digest = content_digest(key_files.read(policy, LIMITS.policy_bytes)) if policy else ""
     read = load_policy(policy) if policy else None
@@ -47,10 +49,12 @@ def what_was_said(
         return None, digest
     check_chain(run)
     check_log(run)
+    log = SignedLog(Rule.of(read) if read else None, data=data_dir, whole=True).check(run, None)
     publisher = PublicKey(run.manifest.publisher.public) if run.manifest.publisher else None
     signer = NoteKey.parse(log_key, "--log-key") if log_key else None
     with Sources.of(places, signer, offline=offline, progress=progress, clock=clock) as sources:
         known = [*sources.keys, *([own] if own else [])]
         trust = Trust(read, publisher, others=known) if read else Trust.of(known, publisher)
         memory = Cache.at(cache_dir, STORE_LIMITS).folder / "attestations" / run.run_id
-        return sources.report(run, trust, {}, "", memory=memory, clock=clock).coverage, digest
+        found = sources.report(run, trust, {}, policy="", log=log, memory=memory, clock=clock)
+        return found.coverage, digest
