@@ -31,12 +31,17 @@ Policy = Annotated[
     Path | None,
     typer.Option("--policy", metavar="FILE", help="Whose word counts, and how many it takes (policy.toml)."),
 ]
-Keys = Annotated[list[Path] | None, typer.Option("--key", metavar="PEM", help="An auditor's public key, repeatable.")]
+Keys = Annotated[
+    list[Path] | None, typer.Option("--key", metavar="PEM", help="An auditor's key, either half, repeatable.")
+]
 LogKey = Annotated[
     str | None, typer.Option("--log-key", metavar="VKEY", help="Who signs the attestation logs (name+hash+key).")
 ]
 Html = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write a page with a map of the run, in one file.")
+    str | None,
+    typer.Option(
+        "--html", metavar="FILE", help="Write a page with a map of the run: a new file, or over an older such page."
+    ),
 ]
 
 
@@ -59,15 +64,16 @@ def coverage(
     """
     if not places:
         raise UsageError("no attestations are named", hint="auditkit coverage FOLDER, or the URL of an attestation log")
-    if html is not None and not html.parent.is_dir():
-        raise UsageError(f"there is no folder {html.parent}", hint="make it first")
     from auditkit.audit.signed_log import Rule, SignedLog
     from auditkit.audit.sources import Sources
     from auditkit.cli.coverage_text import coverage_text
     from auditkit.cli.progress import Board
     from auditkit.replay.run import open_run
     from auditkit.replay.verify import check_chain, check_log
+    from auditkit.trust.page_file import PageFile
 
+    read = [*map(Path, places), *(key or []), *([policy] if policy else [])]
+    target = None if html is None else PageFile(html, read)
     with ExitStack() as stack:
         progress = stack.enter_context(Board()).handle()
         opened = stack.enter_context(
@@ -81,9 +87,9 @@ def coverage(
         trust, names = _trust(found, key or [], sources, opened)
         memory = _memory(cache_dir, opened.run_id)
         report = sources.report(opened, trust, names, policy=words, log=log, memory=memory)
-    if html is not None:
-        _write_page(html, report)
-    return Outcome(report.verdict, to_json(report.to_dict()) if json else coverage_text(report, str(html or "")))
+    if target is not None:
+        target.write(_page(report))
+    return Outcome(report.verdict, to_json(report.to_dict()) if json else coverage_text(report, html or ""))
 
 
 def _vkey(text: str | None) -> NoteKey | None:
@@ -118,10 +124,10 @@ def _policy(path: Path | None) -> tuple[rules.Policy | None, str]:
 
 def _trust(policy: rules.Policy | None, keys: list[Path], sources: Sources, run: Run) -> tuple[Trust, dict[str, str]]:
     """Whose word counts, and the auditors' names by key id."""
-    from auditkit.trust.keys import PublicKey, load_public
+    from auditkit.trust.keys import PublicKey, load_public_half
     from auditkit.trust.policy import Trust
 
-    known = sources.keys | {load_public(path): path.stem for path in keys}
+    known = sources.keys | {load_public_half(path): path.stem for path in keys}
     names = {key.keyid: name for key, name in known.items()}
     publisher = PublicKey(run.manifest.publisher.public) if run.manifest.publisher else None
     if policy is None:
@@ -137,8 +143,7 @@ def _memory(cache_dir: Path | None, run_id: str) -> Path:
     return Cache.at(cache_dir, STORE_LIMITS).folder / "attestations" / run_id
 
 
-def _write_page(path: Path, report: CoverageReport) -> None:
-    from auditkit.trust import disk
+def _page(report: CoverageReport) -> bytes:
     from auditkit.trust.page import page
     from auditkit.trust.page_parts import About
     from auditkit.version import DISTRIBUTION, version
@@ -153,4 +158,4 @@ def _write_page(path: Path, report: CoverageReport) -> None:
         names=report.names,
         refused=report.collection.reasons,
     )
-    disk.write(path, page(report.coverage, about))
+    return page(report.coverage, about)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from auditkit.errors import UsageError
 from auditkit.formats.record import StepRecord
 from auditkit.formats.step_audit import sha256_of
 from auditkit.replay.run import open_run
 from auditkit.trust.envelope import sign
 from auditkit.trust.notes import note_key
+from auditkit.trust.page_file import MARKER, PageFile
 from auditkit.verdict import Verdict
 from tests.audit import signed_runs
 from tests.audit.envelopes import KEYS, audit, put
@@ -96,6 +99,46 @@ def test_the_page_is_written_whole_and_again(main: Cli, honest: Path, folder: Pa
         assert "auditor 1" in text
         assert str(tmp_path) not in text
     assert not list(tmp_path.glob(".tmp*"))
+
+
+@pytest.mark.parametrize("name", ["", "-", "in/", "in", "nowhere/page.html"])
+def test_a_page_needs_the_name_of_a_file(
+    main: Cli, honest: Path, folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    before = sorted(folder.parent.rglob("*"))
+    done = main("coverage", folder, "--run", honest, "--html", name)
+    assert done.code == 2 and "hint: " in done.stderr
+    assert sorted(folder.parent.rglob("*")) == before
+
+
+def test_a_page_replaces_nothing_but_an_older_page(main: Cli, honest: Path, folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    main("coverage", folder, "--run", honest, "--html", page)
+    made = page.read_bytes()
+    link = tmp_path / "link.html"
+    link.symlink_to(page)
+    key = put(tmp_path, "private.pem", KEYS[0].pem())
+    other = put(tmp_path, "other.html", b"<!doctype html>\n<title>somebody's own</title>\n")
+    for there in (key, other, folder / "0-0-MATCH.json", put(tmp_path, "empty", b""), link, Path("/dev/null")):
+        before = there.read_bytes()
+        done = main("coverage", folder, "--run", honest, "--html", there)
+        assert done.code == 2 and f"{there} exists and is no coverage page" in done.stderr
+        assert there.read_bytes() == before
+    assert link.is_symlink()
+    # a page that is itself named as a place to read, under whatever name
+    os.link(page, tmp_path / "same.html")
+    done = main("coverage", folder, page, "--run", honest, "--html", tmp_path / "same.html")
+    assert done.code == 2 and "is read by this command" in done.stderr
+    assert page.read_bytes() == made
+
+
+def test_a_page_does_not_replace_what_turned_up_meanwhile(tmp_path: Path) -> None:
+    target = PageFile(str(tmp_path / "page.html"))
+    put(tmp_path, "page.html", b"somebody's")
+    with pytest.raises(UsageError, match="no coverage page"):
+        target.write(MARKER)
+    assert (tmp_path / "page.html").read_bytes() == b"somebody's"
 
 
 def test_a_run_that_every_auditor_matched_is_a_match(
