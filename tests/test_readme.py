@@ -56,6 +56,30 @@ def test_the_python_example_runs() -> None:
     assert json.loads(done.stdout)["verdict"] == "MATCH"
 
 
+def test_the_commands_of_verify_together_work_in_order(tmp_path: Path) -> None:
+    section = README.partition("## Verify together")[2]
+    (block,) = re.findall(r"```sh\n(.*?)```", section.partition("\n## ")[0], flags=re.DOTALL)
+    commands = [line.partition("#")[0].strip() for line in block.splitlines()]
+    assert [command.split()[1] for command in commands] == ["key", "next", "verify", "attest", "coverage"]
+    folders = {"AUDITKIT_CACHE": str(tmp_path / "cache"), "AUDITKIT_DATA": str(tmp_path / "data")}
+    env = os.environ | folders | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    desk = tmp_path / "desk"
+    desk.mkdir()
+    said = {}
+    for command in commands:
+        _, name, *words = command.split()
+        found = [sorted(path.name for path in desk.glob(word)) if "*" in word else [word] for word in words]
+        run = [] if name == "key" else ["--run", "sotu-tiny"]  # the bundled run that a test can afford
+        line = [sys.executable, "-m", "auditkit", name, *(word for each in found for word in each), *run]
+        done = subprocess.run(line, capture_output=True, env=env, cwd=desk, encoding="utf-8", check=False)
+        # `coverage` of a few steps says that the rest of the run is open
+        assert done.returncode == (9 if name == "coverage" else 0), f"{command}\n{done.stdout}\n{done.stderr}"
+        said[name] = done.stdout
+    assert len(said["next"].split()) == 5
+    assert said["attest"].count("rechecked: MATCH") == 3
+    assert (desk / "map.html").stat().st_size > 0
+
+
 def test_exit_codes_are_all_explained() -> None:
     rows = dict(re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", README, flags=re.MULTILINE))
     assert rows == {str(v.code): v.name for v in Verdict if v not in (Verdict.INTERNAL, Verdict.INTERRUPTED)}

@@ -24,8 +24,8 @@ from auditkit.audit.examine import Examined, Examiner, Refused
 from auditkit.audit.record_table import RecordTable
 from auditkit.errors import Unsupported
 from auditkit.formats.digest import Digest
-from auditkit.formats.times import time_text
 from auditkit.store.progress import Progress, Silent
+from auditkit.trust import clock
 from auditkit.trust.keys import PublicKey
 from auditkit.trust.rows import Rows
 
@@ -33,7 +33,6 @@ POOL_FROM = 4_000  # attestations; below, the start of other processes takes lon
 MAX_PROCESSES = 16
 _PARTICULAR = re.compile(r"\b[0-9a-f]{8,}\b|\b[0-9][0-9,]*\b")
 SAVE_EVERY = 65_536  # newly verified attestations
-SKEW_SECONDS = 86_400  # how far ahead of this machine's clock a signer's may be
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,11 +109,10 @@ class Collector:
 
     def _in_time(self, checked: Checked, refused: list[Refused]) -> Rows:
         """The rows that were not finished in the future, which no honest clock says; the others are refused."""
-        late = checked.rows.finished > self.now + SKEW_SECONDS
+        late = checked.rows.finished > clock.latest(self.now)
         for index in np.flatnonzero(late).tolist():
-            when = time_text(int(checked.rows.finished[index]))
             where = f"envelope {checked.envelope[index].tobytes().hex()}"
-            refused.append(Refused(where, f"finished {when}, more than a day ahead of the clock here"))
+            refused.append(Refused(where, clock.refusal(int(checked.rows.finished[index])).message))
         return checked.rows.take(~late).compact()
 
     def _remember(self, fresh: list[Checked]) -> list[Checked]:

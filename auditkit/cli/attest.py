@@ -19,6 +19,8 @@ from auditkit.verdict import Verdict, worst
 
 if TYPE_CHECKING:
     from auditkit.audit.recheck import Recheck
+    from auditkit.cli.attested_runs import Logs
+    from auditkit.formats.policy import Policy as Policies
     from auditkit.replay.run import Run
     from auditkit.trust.check import Checked, CheckReport, KnownRun, StepStatus
     from auditkit.trust.keys import PublicKey
@@ -47,7 +49,7 @@ Policy = Annotated[
 Keys = Annotated[
     list[Path] | None,
     typer.Option(
-        "--key", metavar="PEM", help="A public key to check with, repeatable. Without --policy each one counts alone."
+        "--key", metavar="PEM", help="A key to check with, either half, repeatable. Without --policy each counts alone."
     ),
 ]
 OneRun = Annotated[
@@ -74,12 +76,15 @@ def check(
 ) -> Outcome:
     """Verify who signed attestations and about what, and whether the policy is satisfied for each step they name.
 
+    The signed log of a run that is known here is checked, by the policy's [log] if it has one.
     With --policy a key counts if the policy lists it; with --key alone one attestation by any of the keys is enough.
     The publisher's key and, unless the policy says otherwise, automation never count. Nothing is replayed, unless with
     --recheck, and what a replay here refutes counts for nothing.
     """
+    from auditkit.cli.attested_runs import Logs
     from auditkit.cli.progress import Board
     from auditkit.replay.run import open_run
+    from auditkit.store import SystemClock
     from auditkit.trust.check import check as check_files
 
     keys = _keys(key or [])
@@ -87,6 +92,7 @@ def check(
         raise UsageError(
             "neither --policy nor --key: whom should it trust?", hint="--key auditor.pem, or --policy FILE"
         )
+    now, logs = SystemClock().wall(), Logs(policy)
     replay = rechecking.replay_options(recheck, device, threads)
     with ExitStack() as stack:
         board = stack.enter_context(Board())
@@ -97,16 +103,16 @@ def check(
             return stack.enter_context(found)
 
         given = opened(run) if run is not None else None
-        trust = _trust(policy, keys, given)
-        read, find, only = list(_read(files)), _bundled(opened), _known(given) if given else None
-        report, found = check_files(read, trust, find, only), None
+        trust = _trust(logs.policy, keys, given)
+        read, find, only = list(_read(files)), _bundled(opened, logs), logs.known(given) if given else None
+        report, found = check_files(read, trust, find, only, now=now), None
         if recheck:
             places = {"artifacts": artifacts, "cache_dir": cache_dir, "offline": offline}
             shown = {"progress": board.handle(), "downloads": board.handle()}
             place = rechecking.places(opened, run)
             found = rechecking.rechecked(report, trust.keys, place, **replay, **places, **shown)
-            report = check_files(rechecking.without_refuted(read, found), trust, find, only)
-    return _outcome(report, found, json)
+            report = check_files(rechecking.without_refuted(read, found), trust, find, only, now=now)
+    return _outcome(report, found, logs, json)
 
 
 @app.command("show", cls=ComputingCommand, short_help="Print what one says, without verifying it.")
@@ -142,30 +148,30 @@ def show(
     return Outcome(Verdict.MATCH, "\n".join(lines))
 
 
-def _outcome(report: CheckReport, found: dict[str, Recheck] | None, json: bool) -> Outcome:
+def _outcome(report: CheckReport, found: dict[str, Recheck] | None, logs: Logs, json: bool) -> Outcome:
     """The result; `found` are the rechecks by path, None where none were asked for."""
     verdict = worst([report.verdict, *rechecking.verdicts(found or {})])
     if not json:
-        return Outcome(verdict, "\n".join(_lines(report, found, verdict)))
-    value = {**report.to_dict(), "verdict": verdict.name, "code": verdict.code}
+        return Outcome(verdict, "\n".join(_lines(report, found, logs, verdict)))
+    value = {**report.to_dict(), "verdict": verdict.name, "code": verdict.code, "logs": logs.to_list()}
     if found is not None:
         value["rechecks"] = [{"path": path, **rechecking.value(one)} for path, one in found.items()]
     return Outcome(verdict, to_json(value))
 
 
 def _keys(paths: list[Path]) -> list[PublicKey]:
-    from auditkit.trust.keys import load_public
+    from auditkit.trust.keys import load_public_half
 
-    return [load_public(path) for path in paths]
+    return [load_public_half(path) for path in paths]
 
 
-def _trust(policy: Path | None, keys: list[PublicKey], run: Run | None) -> Trust:
-    from auditkit.trust.policy import Trust, load_policy
+def _trust(policy: Policies | None, keys: list[PublicKey], run: Run | None) -> Trust:
+    from auditkit.trust.policy import Trust
 
     publisher = _publisher(run) if run else None
     if policy is None:
         return Trust.of(keys, publisher)
-    return Trust(load_policy(policy), publisher, others=keys)
+    return Trust(policy, publisher, others=keys)
 
 
 def _publisher(run: Run) -> PublicKey | None:
@@ -191,34 +197,21 @@ def _read(paths: list[Path]) -> Iterator[tuple[str, bytes | AuditkitError]]:
                 yield str(file), error
 
 
-def _known(run: Run) -> KnownRun:
-    """A run with its records, checked as `auditkit verify` does (its checks 1 to 3)."""
-    from auditkit.replay.verify import check_chain, check_log
-    from auditkit.trust.check import KnownRun
-
-    check_chain(run)
-    check_log(run)
-    return KnownRun(run.run_id, run.name, run.records)
-
-
-def _bundled(opened: Callable[[str], Run]) -> Callable[[str], KnownRun | None]:
-    """Finds a bundled run by its id; each is opened when it is asked for, and its records are read once."""
+def _bundled(opened: Callable[[str], Run], logs: Logs) -> Callable[[str], KnownRun | None]:
+    """Finds a bundled run by its id; each is opened when the first is asked for."""
     from auditkit.store.locate import known as names
 
     runs: dict[str, Run] = {}
-    found: dict[str, KnownRun] = {}
 
     def find(run_id: str) -> KnownRun | None:
         if not runs:
             runs.update((run.run_id, run) for run in map(opened, names()))
-        if run_id in runs and run_id not in found:
-            found[run_id] = _known(runs[run_id])
-        return found.get(run_id)
+        return logs.known(runs[run_id]) if run_id in runs else None
 
     return find
 
 
-def _lines(report: CheckReport, found: dict[str, Recheck] | None, verdict: Verdict) -> Iterator[str]:
+def _lines(report: CheckReport, found: dict[str, Recheck] | None, logs: Logs, verdict: Verdict) -> Iterator[str]:
     from auditkit.cli.render import verdict_lines
 
     width = max((len(printable(file.path)) for file in report.files), default=0)
@@ -233,6 +226,7 @@ def _lines(report: CheckReport, found: dict[str, Recheck] | None, verdict: Verdi
         yield f"each step needs MATCH by {keys} on {families}"
         width = max(len(step.subject) for step in report.steps)
         yield from (_step(step, width) for step in report.steps)
+    yield from logs.lines()
     yield ""
     replayed = ", or what a replay here gives" if found is not None and verdict is Verdict.UNTRUSTED else ""
     yield from verdict_lines(verdict, "", "", _SAID.get(verdict, "") + replayed)
@@ -242,8 +236,9 @@ def _lines(report: CheckReport, found: dict[str, Recheck] | None, verdict: Verdi
     else:
         yield "  - who computed the gradients that the proofs of work are made of: they can be handed on"
     yield "  - what auditors say of their machines, times and automation"
+    yield from (f"  - {printable(text)}" for text in logs.not_checked())
     if any(file.says is not None and not file.bound for file in report.files):
-        yield "  - that the records are those of the run, for runs that are not bundled: name the run with --run"
+        yield "  - that the records are those of the run, and its signed log, for runs not bundled: name it with --run"
 
 
 def _file(file: Checked, width: int) -> Iterator[str]:

@@ -31,9 +31,7 @@ Policy = Annotated[
     Path | None,
     typer.Option("--policy", metavar="FILE", help="Whose word counts, and how many it takes (policy.toml)."),
 ]
-Keys = Annotated[
-    list[Path] | None, typer.Option("--key", metavar="PEM", help="An auditor's key, either half, repeatable.")
-]
+Keys = Annotated[list[Path] | None, typer.Option("--key", metavar="PEM", help="An auditor's key file, repeatable.")]
 LogKey = Annotated[
     str | None, typer.Option("--log-key", metavar="VKEY", help="Who signs the attestation logs (name+hash+key).")
 ]
@@ -157,5 +155,8 @@ def _page(report: CoverageReport) -> bytes:
         program=f"{DISTRIBUTION} {version()}",
         names=report.names,
         refused=report.collection.reasons,
+        signed_log=report.signed_log,
+        not_checked=report.not_checked,
+        warnings=report.warnings,
     )
     return page(report.coverage, about)

@@ -98,13 +98,12 @@ def _key(text: str) -> tuple[str, PublicKey | None]:
     """The key id that is meant, and the key if its file is named. UsageError: neither; errors of the key's file."""
     if len(text) == KEYID_DIGITS and all(digit in "0123456789abcdef" for digit in text):
         return text, None
-    from auditkit.trust.keys import PrivateKey, load
+    from auditkit.trust.keys import load_public_half
 
     if not Path(text).exists():
         raise UsageError(
             f"--key {text!r} is neither a key id of {KEYID_DIGITS} hexadecimal digits nor a file",
             hint="`auditkit key show FILE` names the id of a key",
         )
-    found = load(Path(text))
-    public = found.public if isinstance(found, PrivateKey) else found
+    public = load_public_half(Path(text))
     return public.keyid, public

@@ -140,10 +140,18 @@ def _check(policy: Policy) -> None:
     _distinct([auditor.name for auditor in policy.auditors], f"{WHAT}.auditor: name")
     _distinct([auditor.keyid for auditor in policy.auditors], f"{WHAT}.auditor: key with keyid")
     _distinct([excluded.keyid for excluded in policy.excluded], f"{WHAT}.excluded: keyid")
+    if not policy.auditors:
+        if policy.log is None:  # with it the policy is about the log alone
+            raise BadArtifact(f"{WHAT}: neither an auditor nor a log is listed, so nothing can satisfy it")
+        return
     barred = {excluded.keyid for excluded in policy.excluded}
+    if policy.log is not None:
+        barred.add(Auditor("publisher", policy.log.publisher.public).keyid)
     able = sum(auditor.keyid not in barred for auditor in policy.auditors)
-    if policy.auditors and policy.threshold > able:
+    if policy.threshold > able:
         raise BadArtifact(f"{WHAT}.threshold: {policy.threshold} keys are asked for, {able} of the auditors can count")
+    if policy.families > able:  # of one step a key has one family, that of its latest attestation
+        raise BadArtifact(f"{WHAT}.families: {policy.families} are asked for, {able} of the auditors can count")
 
 
 def _distinct(texts: Iterable[str], what: str) -> None:

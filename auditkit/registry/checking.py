@@ -15,9 +15,8 @@ from auditkit.formats.record import StepRecord
 from auditkit.registry.database import New
 from auditkit.registry.runs import KnownRun, Runs
 from auditkit.trust.attested import Attested, read_attestation
+from auditkit.trust.clock import check_finished
 from auditkit.trust.keys import PublicKey
-
-FUTURE_SECONDS = 3600  # a signer's clock may be ahead of ours by so much
 
 
 def check(data: bytes, keys: Mapping[str, PublicKey], runs: Runs, *, now: float) -> New:
@@ -36,8 +35,7 @@ def check(data: bytes, keys: Mapping[str, PublicKey], runs: Runs, *, now: float)
 def stored_form(data: bytes, attested: Attested, key: PublicKey, run: int, *, now: float) -> New:
     """A verified attestation as the database keeps it. Untrusted: finished in the future."""
     entry = attested.entry()
-    if entry.finished > now + FUTURE_SECONDS:
-        raise Untrusted(f"finished {attested.finished}, which is in the future", hint="is the auditor's clock right?")
+    check_finished(entry.finished, now)
     return New(
         envelope=hashlib.sha256(data).digest(),
         leaf=leaf_hash(data),

@@ -12,7 +12,9 @@ from auditkit.formats.dsse import Envelope
 from auditkit.formats.record import StepRecord
 from auditkit.formats.statement import Statement
 from auditkit.formats.step_audit import subject_name
+from auditkit.formats.times import seconds
 from auditkit.trust.attested import Attested, Summary, read_attestation, read_either, read_summary
+from auditkit.trust.clock import check_finished
 from auditkit.trust.coverage import Status, cover
 from auditkit.trust.policy import Trust
 from auditkit.trust.rows import Rows
@@ -135,24 +137,33 @@ class CheckReport:
 
 
 def check(
-    files: Iterable[tuple[str, bytes | AuditkitError]], trust: Trust, find: Find, only: KnownRun | None = None
+    files: Iterable[tuple[str, bytes | AuditkitError]],
+    trust: Trust,
+    find: Find,
+    only: KnownRun | None = None,
+    *,
+    now: float,
 ) -> CheckReport:
     """Check files, each given as its name and its bytes or the reason why there are none.
 
     `find` gives the run of a run id, None for one that is not known here; it may raise if the run's own files are bad.
-    With `only` every file must be about that run.
+    With `only` every file must be about that run. `now` is Unix time.
     """
-    found = [_checked(path, data, trust, find, only) for path, data in files]
+    found = [_checked(path, data, trust, find, only, now) for path, data in files]
     bound = {(file.subject, file.says.record_sha256) for file in found if file.says and file.bound}
     found = [replace(f, bound=(f.subject, f.says.record_sha256) in bound) if f.says else f for f in found]
     return CheckReport(tuple(found), tuple(_steps(found, trust)), trust.threshold, trust.families)
 
 
-def _checked(path: str, data: bytes | AuditkitError, trust: Trust, find: Find, only: KnownRun | None) -> Checked:
+def _checked(
+    path: str, data: bytes | AuditkitError, trust: Trust, find: Find, only: KnownRun | None, now: float
+) -> Checked:
     try:
         if isinstance(data, AuditkitError):
             raise data
         says, run = _read(data, trust, find, only)
+        if isinstance(says, Attested):
+            check_finished(seconds(says.finished), now)
     except AuditkitError as error:
         return Checked(path, error.verdict, message=error.message, hint=error.hint)
     why_not = NOT_COUNTED if isinstance(says, Summary) else trust.why_not(says.keyid, says.automation)

@@ -134,6 +134,12 @@ def load_public(path: Path) -> PublicKey:
     return PublicKey.from_pem(key_files.read(path, LIMITS.key_file_bytes), str(path))
 
 
+def load_public_half(path: Path) -> PublicKey:
+    """The public key of a PEM file of either kind, for who is meant by it; the errors of `load`."""
+    found = load(path)
+    return found.public if isinstance(found, PrivateKey) else found
+
+
 def save_public(path: Path, key: PublicKey) -> None:
     """Write a new file that anyone may read. UsageError: there is something at `path`, which stays."""
     key_files.write_new(path, key.pem(), mode=0o644)

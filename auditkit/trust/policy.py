@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from auditkit.errors import AuditkitError, Untrusted
+from auditkit.errors import AuditkitError, BadArtifact, Untrusted
 from auditkit.formats.canonical import shown
 from auditkit.formats.limits import LIMITS
 from auditkit.formats.policy import Auditor, Policy
@@ -38,10 +38,12 @@ class Trust:
     excluded   {keyid: reason} of the keys that never count, the publisher's among them
 
     `others` are further keys whose signatures can be checked and that do not count. Untrusted: a key of the policy is
-    not sound.
+    not sound. BadArtifact: the policy is about a log alone.
     """
 
     def __init__(self, policy: Policy, publisher: PublicKey | None = None, *, others: Iterable[PublicKey] = ()) -> None:
+        if policy.log and not policy.auditors:
+            raise BadArtifact("policy: no auditor is listed, so nothing can count by it", hint="[[auditor]] lists one")
         self.policy = policy
         auditors = [_key(auditor) for auditor in policy.auditors]
         self.names = {key.keyid: auditor.name for key, auditor in zip(auditors, policy.auditors, strict=True)}

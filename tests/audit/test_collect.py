@@ -86,7 +86,7 @@ def test_everything_that_is_refused_is_listed_with_its_reason(tmp_path: Path) ->
     assert len(found.refused) == 10
     assert reasons.pop("l.jsonl, byte 0") == "a line of more than 65,536 bytes"
     (future,) = [reason for where, reason in reasons.items() if where.startswith("envelope ")]
-    assert "more than a day ahead" in future
+    assert "more than an hour ahead" in future
     for name, (_, expected) in cases.items():
         if expected is not None and name != "h-future.json":
             assert expected in reasons[name]

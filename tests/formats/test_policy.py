@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from auditkit.errors import AuditkitError, BadArtifact
 from auditkit.formats.limits import LIMITS
-from auditkit.formats.policy import Policy
+from auditkit.formats.note import ED25519, NoteKey
+from auditkit.formats.policy import Auditor, Policy
 from tests.formats import policies
 from tests.formats.policies import auditors, excluded, head, log
 
@@ -29,8 +30,20 @@ def test_everything_that_a_policy_can_say() -> None:
 
 
 def test_what_is_left_out_is_the_careful_choice() -> None:
-    policy = parse(head(threshold=1))
-    assert policy == Policy(threshold=1, families=1, automation=False, log=None, auditors=(), excluded=())
+    policy = parse(head(threshold=1) + auditors("alice"))
+    alice = Auditor("alice", policies.KEYS["alice"].raw)
+    assert policy == Policy(threshold=1, families=1, automation=False, log=None, auditors=(alice,), excluded=())
+
+
+def test_a_policy_that_nothing_can_satisfy_is_an_error() -> None:
+    with pytest.raises(BadArtifact, match="neither an auditor nor a log is listed"):
+        parse(head())
+    with pytest.raises(BadArtifact, match=r"policy\.families: 4 are asked for, 3 of the auditors can count"):
+        parse(head(families=4) + auditors())
+    carol = NoteKey("example.org/run", ED25519, policies.KEYS["carol"].raw)
+    with pytest.raises(BadArtifact, match="3 keys are asked for, 2 of the auditors can count"):
+        parse(head(threshold=3) + log({"publisher": carol.text}) + auditors())
+    assert parse(head(threshold=3, families=3) + auditors()).families == 3
 
 
 def test_a_log_without_witnesses() -> None:

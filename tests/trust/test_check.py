@@ -9,8 +9,10 @@ import pytest
 from auditkit.errors import AuditkitError, BadArtifact, Unavailable
 from auditkit.formats.policy import Auditor, Policy
 from auditkit.formats.step_audit import Digests, StepAudit, sha256_of
+from auditkit.formats.times import seconds, time_text
 from auditkit.trust.attested import Attested, Summary
 from auditkit.trust.check import NOT_COUNTED, CheckReport, KnownRun, check
+from auditkit.trust.clock import AHEAD_SECONDS
 from auditkit.trust.coverage import Status
 from auditkit.trust.envelope import sign
 from auditkit.trust.keys import PrivateKey
@@ -19,6 +21,7 @@ from auditkit.verdict import Verdict
 from tests.formats import samples
 from tests.formats.attestations import KEY, MATCH, MISMATCH, NO_RESULT, OTHER_KEY, UNAVAILABLE, signed, signed_summary
 
+NOW = float(seconds(MATCH.finished))
 DEMO = KnownRun(samples.RUN_ID, "demo", samples.CHAIN)
 FORK = KnownRun(samples.digest_of("fork"), "fork", samples.CHAIN)
 BOTH = Trust(Policy(2, auditors=(Auditor("alice", KEY.public.raw), Auditor("bob", OTHER_KEY.public.raw))))
@@ -41,7 +44,7 @@ def of(audit: StepAudit, key: PrivateKey = KEY) -> bytes:
 def checked(trust: Trust, *files: bytes | AuditkitError, only: KnownRun | None = None) -> CheckReport:
     """The report on files called 0, 1, .. about the sample run."""
     named = [(str(number), data) for number, data in enumerate(files)]
-    return check(named, trust, lambda run_id: DEMO if run_id == DEMO.run_id else None, only)
+    return check(named, trust, lambda run_id: DEMO if run_id == DEMO.run_id else None, only, now=NOW)
 
 
 def test_a_policy_that_is_satisfied() -> None:
@@ -53,6 +56,14 @@ def test_a_policy_that_is_satisfied() -> None:
     (step,) = report.steps
     assert (step.subject, step.status, step.matches, step.families) == ("demo/step/1", Status.COVERED, 2, 1)
     assert len(report.accepted) == 2
+
+
+def test_a_finish_time_in_the_future_counts_for_nothing() -> None:
+    for ahead, verdict in ((AHEAD_SECONDS, Verdict.MATCH), (AHEAD_SECONDS + 1, Verdict.UNTRUSTED)):
+        report = checked(ONE, of(dataclasses.replace(MATCH, finished=time_text(NOW + ahead))))
+        assert report.verdict is verdict
+        assert len(report.steps) == (verdict is Verdict.MATCH)
+    assert "which is in the future" in report.files[0].message
 
 
 @pytest.mark.parametrize(
@@ -125,7 +136,7 @@ def test_nothing_is_not_enough() -> None:
 
 
 def test_a_run_that_is_not_known_leaves_an_attestation_unbound() -> None:
-    report = check([("a", of(MATCH)), ("b", signed_summary())], ONE, lambda _: None)
+    report = check([("a", of(MATCH)), ("b", signed_summary())], ONE, lambda _: None, now=NOW)
     assert report.verdict is Verdict.MATCH
     assert [file.bound for file in report.files] == [False, False]
 
@@ -157,7 +168,7 @@ def test_the_same_step_number_of_two_runs_is_two_steps() -> None:
 
 def test_a_very_late_step_needs_no_long_array() -> None:
     late = dataclasses.replace(MATCH, step=9_999_999)
-    report = check([("a", signed(late))], ONE, lambda _: None)
+    report = check([("a", signed(late))], ONE, lambda _: None, now=NOW)
     assert [step.step for step in report.steps] == [9_999_999]
 
 
