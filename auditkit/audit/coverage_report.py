@@ -11,14 +11,10 @@ import numpy as np
 from auditkit.audit.collect import Collection
 from auditkit.trust import escape
 from auditkit.trust.coverage import Coverage, Status, ranges, share
+from auditkit.trust.page_parts import NOT_CHECKED, UNSIGNED, UNSIGNED_NOT_CHECKED
 from auditkit.verdict import Verdict
 
 FORMAT = "auditkit/coverage/v1"
-NOT_CHECKED = (
-    "that the steps were replayed: what each auditor signed is believed",
-    "that different keys belong to different people",
-    "times, hardware families and automation: they are what the auditors declare",
-)
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ class CoverageReport:
 
     `policy`, and in `log` what check 3 says of the signed log ("" for a run without one), in words; `names` of auditors
     by key id. Not read: `passed_over` files of other kinds, `summaries` that are called so, `logs` in folders below
-    those that were named.
+    those that were named. `warnings`: signs that attestations were kept back; with one the verdict is never MATCH.
     """
 
     run: str
@@ -56,19 +52,24 @@ class CoverageReport:
     passed_over: int = 0
     summaries: int = 0
     logs: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def signed_log(self) -> str:
+        """What check 3 says of the run's signed log, or why there is none."""
+        return self.log or UNSIGNED
 
     @property
     def not_checked(self) -> tuple[str, ...]:
         """What this does not say."""
-        unsigned = (
-            () if self.log else ("whose records these are: the run's manifest names no publisher who signs them",)
-        )
+        unsigned = () if self.log else (UNSIGNED_NOT_CHECKED,)
         return (*NOT_CHECKED, *unsigned, *self.log_not_checked)
 
     @property
     def verdict(self) -> Verdict:
-        """MISMATCH, INCOMPLETE or MATCH, as the coverage."""
-        return self.coverage.verdict
+        """MISMATCH, INCOMPLETE or MATCH, as the coverage; with a warning no better than INCOMPLETE."""
+        found = self.coverage.verdict
+        return Verdict.INCOMPLETE if found is Verdict.MATCH and self.warnings else found
 
     def findings(self, status: Status) -> list[Finding]:
         """The steps that are MISMATCH or DISPUTED, ascending."""
@@ -108,8 +109,11 @@ class CoverageReport:
             {
                 "keyid": keys[key],
                 "name": self.names.get(keys[key], ""),
-                **{name: int(counts[name][key]) for name in ("match", "mismatch", "undecided", "attestations")},
-                "not_counted": self.coverage.why_not(key),
+                **{
+                    name: int(counts[name][key])
+                    for name in ("match", "mismatch", "undecided", "attestations", "counted")
+                },
+                "not_counted": self.coverage.not_counted(key),
             }
             for key in order
         ]
@@ -136,6 +140,7 @@ class CoverageReport:
             "format": FORMAT,
             "verdict": self.verdict.name,
             "code": self.verdict.code,
+            "warnings": list(self.warnings),
             "run": self.run,
             "run_id": self.run_id,
             "manifest": self.manifest,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +24,8 @@ Place = Folder | Remote
 class AttestationLog:
     """A log whose checkpoint is signed by its key and fits those that this user has seen before.
 
-    `size` is the number of entries; each `batches()` reads them once. Errors of LogReader and Remembered.
+    `size` is the number of entries here, `seen` how many it is known to have: an older state is the log's begin, and
+    may keep back what was said later. Each `batches()` reads them once. Errors of LogReader and Remembered.
     """
 
     def __init__(self, name: str, fetch: Fetch, key: NoteKey, progress: Progress) -> None:
@@ -32,11 +33,28 @@ class AttestationLog:
         self._reader = LogReader(fetch, key, entry_bytes=LIMITS.envelope_bytes)
         self.size = self._reader.checkpoint().size
         self._reader.check()
-        Remembered(key, key.name, data_dir(), progress.note).check(self._reader)
+        remembered = Remembered(key, key.name, data_dir(), progress.note)
+        try:
+            remembered.check(self._reader)
+        except Unavailable as error:
+            raise Unavailable(
+                f"{name}: {error.message}", hint="take another place of this log: this one is old"
+            ) from error
+        self.seen = max(self.size, remembered.largest())
 
     def batches(self) -> Iterator[EntryBatch]:
         """All entries."""
         return log_batches(self._reader, self.name, self.size)
+
+
+def rolled_back(logs: Sequence[AttestationLog]) -> tuple[str, ...]:
+    """What to warn of where places of one log together show fewer entries of it than were seen before."""
+    shown = max((log.size for log in logs), default=0)
+    return tuple(
+        f"{log.seen:,} entries of this log were seen before, this place shows {log.size:,}: {log.name}"
+        for log in logs
+        if shown < log.seen
+    )
 
 
 def is_url(place: str) -> bool:

@@ -12,7 +12,7 @@ from auditkit.audit.candidates import Batch, Found, find, is_log
 from auditkit.audit.collect import Collector
 from auditkit.audit.coverage_report import CoverageReport
 from auditkit.audit.examine import Refused
-from auditkit.audit.log_source import AttestationLog, is_url, open_log
+from auditkit.audit.log_source import AttestationLog, is_url, open_log, rolled_back
 from auditkit.audit.record_table import RecordTable
 from auditkit.errors import AuditkitError, UsageError
 from auditkit.formats.canonical import shown
@@ -118,6 +118,7 @@ class Sources:
             passed_over=self.found.others,
             summaries=self.found.summaries,
             logs=tuple(map(str, self.found.logs)),
+            warnings=rolled_back(self._logs),
         )
 
     def _read_keys(self) -> dict[PublicKey, str]:

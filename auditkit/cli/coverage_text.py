@@ -39,7 +39,9 @@ def _lines(report: CoverageReport, page: str) -> Iterator[str]:
     yield from _escapes(report)
     yield from _refused(report)
     yield ""
-    yield from verdict_lines(report.verdict, "", _hint(report), _SAID[report.verdict])
+    kept_back = report.coverage.verdict is not report.verdict
+    said = "a log shows fewer entries than were seen before" if kept_back else _SAID[report.verdict]
+    yield from verdict_lines(report.verdict, "", _hint(report), said)
     yield "not checked:"
     yield from (f"  - {text}" for text in report.not_checked)
     if page:
@@ -51,8 +53,9 @@ def _head(report: CoverageReport) -> Iterator[str]:
     yield f"run           {printable(report.run)}"
     yield f"run id        {report.run_id}"
     yield f"manifest      {report.manifest}"
-    yield f"signed log    {printable(report.log) or 'none: the manifest names no publisher'}"
+    yield f"signed log    {printable(report.signed_log)}"
     yield f"policy        {printable(report.policy)}"
+    yield from (f"warning       {printable(text)}" for text in report.warnings)
     counts = f"{collection.verified:,} verified now, {collection.remembered:,} before"
     keys, refused = len(coverage.rows.keys), collection.refused_count
     yield f"attestations  {len(coverage.rows):,} by {keys:,} keys ({counts}); {refused:,} refused"
@@ -139,8 +142,8 @@ def _auditors(report: CoverageReport) -> Iterator[str]:
     yield f"{'auditor':<{width}}  key       {'match':>9} {'mismatch':>9} {'no result':>9}"
     for auditor, name in zip(found, names, strict=False):
         counts = " ".join(f"{auditor[kind]:>9,}" for kind in ("match", "mismatch", "undecided"))
-        why_not = f"  does not count: {printable(auditor['not_counted'])}" if auditor["not_counted"] else ""
-        yield f"{name:<{width}}  {auditor['keyid'][:8]}  {counts}{why_not}"
+        not_counted = f"  {printable(auditor['not_counted'])}" if auditor["not_counted"] else ""
+        yield f"{name:<{width}}  {auditor['keyid'][:8]}  {counts}{not_counted}"
     yield from _more(len(found), "")
     yield ""
     yield "steps matched on each hardware family"

@@ -12,11 +12,14 @@ from auditkit.registry.ledger import SHARE, Covered
 from auditkit.registry.runs import KnownRun
 from auditkit.trust.coverage import Status
 from auditkit.trust.page import page
-from auditkit.trust.page_parts import About
+from auditkit.trust.page_parts import NOT_CHECKED, UNSIGNED, UNSIGNED_NOT_CHECKED, About
 from auditkit.version import version
 
 if TYPE_CHECKING:
     from auditkit.registry.service import Registry
+
+_LOG = "not checked by this registry"
+_LOG_NOT_CHECKED = "whose records these are: the registry does not check the log that the run's publisher signs"
 
 MOST_RANGES = 10_000  # of a status in one answer
 
@@ -69,6 +72,7 @@ class Pages:
 
     def _about(self, run: KnownRun) -> About:
         setting = self._registry.setting
+        signed_log, whose = (UNSIGNED, UNSIGNED_NOT_CHECKED) if run.publisher is None else (_LOG, _LOG_NOT_CHECKED)
         return About(
             run=run.name,
             run_id=run.run_id,
@@ -77,6 +81,8 @@ class Pages:
             made=time_text(setting.clock.wall()),
             program=f"auditkit {version()}, registry {setting.origin}",
             names=setting.names,
+            signed_log=signed_log,
+            not_checked=(*NOT_CHECKED, whose),
         )
 
 

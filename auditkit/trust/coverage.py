@@ -115,10 +115,13 @@ class Coverage:
 
     @cached_property
     def by_key(self) -> dict[str, Array]:
-        """For each key, (keys,) i64: attestations, those without a result, and steps with its MATCH and MISMATCH."""
+        """For each key, (keys,) i64: attestations, those of them that count, those without a result; steps that it says
+        MATCH and MISMATCH of.
+        """
         votes, keys = self.votes, len(self.rows.keys)
         return {
             "attestations": np.bincount(self.rows.key, minlength=keys),
+            "counted": np.bincount(self.rows.key[self.counts], minlength=keys),
             "match": np.bincount(votes.key[votes.statement == 0], minlength=keys),
             "mismatch": np.bincount(votes.key[votes.statement > 0], minlength=keys),
             "undecided": np.bincount(self.rows.key[~self.rows.decided], minlength=keys),
@@ -128,6 +131,18 @@ class Coverage:
         """Why attestations of a key do not count, where some do not."""
         found = [self.reasons[key, a] for a in range(len(AUTOMATION)) if (key, a) in self.reasons]
         return "; ".join(dict.fromkeys(found))
+
+    def not_counted(self, key: int) -> str:
+        """How many attestations of a key count and how many do not, and why, in words; "" if all count."""
+        why = self.why_not(key)
+        if not why:
+            return ""
+        counted, whole = int(self.by_key["counted"][key]), int(self.by_key["attestations"][key])
+        if not counted:
+            return f"does not count: {why}"
+        not_counted = whole - counted
+        verbs = ("counts" if counted == 1 else "count", "does not" if not_counted == 1 else "do not")
+        return f"{counted:,} {verbs[0]}, {not_counted:,} {verbs[1]}: {why}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -247,7 +247,7 @@
       const who = (a) => { const b = make("bdi", {}, a.name || a.keyid.slice(0, 8)); b.title = a.keyid; return b; };
       const results = [...new Set(found.map((a) => a.outcome).filter(Boolean))];
       const computed = (a) => (a.outcome ? `computed result ${results.indexOf(a.outcome) + 1}` : "");
-      const note = (a) => [a.automation, a.note, a.note ? a.reason : "", computed(a)].filter(Boolean).join("; ");
+      const note = (a) => [a.automation, a.note, a.note === "does not count" ? a.reason : "", computed(a)].filter(Boolean).join("; ");
       const rows = found.map((a) => [who(a), a.keyid.slice(0, 8), a.verdict, a.family, moment(a.when), note(a)]);
       const scroll = make("div", { class: "scroll" });
       const listed = grid(["auditor", "key", "says", "hardware", `finished (${data.time_word})`, "note"], rows);

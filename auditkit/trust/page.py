@@ -14,7 +14,7 @@ from importlib.resources import files
 
 from auditkit.trust.coverage import Coverage
 from auditkit.trust.page_data import page_data
-from auditkit.trust.page_parts import About, facts, footer, headline, legend, sections, text
+from auditkit.trust.page_parts import About, facts, footer, headline, legend, sections, text, warnings
 
 _PLACE = re.compile("@@([A-Z]+)@@")
 
@@ -29,6 +29,7 @@ def page(coverage: Coverage, about: About) -> bytes:
         "TITLE": text(about.run),
         "STYLE": style,
         "HEADLINE": headline(coverage),
+        "WARNINGS": warnings(about),
         "FACTS": facts(coverage, about),
         "LEGEND": legend(coverage),
         "SECTIONS": sections(coverage, about),

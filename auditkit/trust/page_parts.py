@@ -19,12 +19,22 @@ MAX_KEYS = 2_000  # auditors listed
 MAX_FINDINGS = 300  # mismatches and disputes told in full
 PARTS = 100  # of the run in the table that stands for the map
 
+NOT_CHECKED = (
+    "that the steps were replayed: what each auditor signed is believed",
+    "that different keys belong to different people",
+    "times, hardware families and automation: they are what the auditors declare",
+)
+"""What no coverage says, however it is shown."""
+
+UNSIGNED = "none: the manifest names no publisher"
+UNSIGNED_NOT_CHECKED = "whose records these are: the run's manifest names no publisher who signs them"
+
 Row = Sequence[str]
 
 
 @dataclass(frozen=True)
 class About:
-    """What the page says besides the coverage itself."""
+    """What the page says besides the coverage itself; `signed_log` is what was found of the run's, in words."""
 
     run: str
     run_id: str
@@ -32,6 +42,9 @@ class About:
     policy: str  # in words
     made: str  # time of the collection, UTC
     program: str  # name and version
+    signed_log: str
+    not_checked: Sequence[str] = NOT_CHECKED
+    warnings: Sequence[str] = ()
     names: Mapping[str, str] = field(default_factory=dict)  # of auditors, by key id
     refused: Sequence[tuple[str, int]] = ()  # reasons, and how many attestations each
 
@@ -55,6 +68,11 @@ def headline(coverage: Coverage) -> str:
     return ", ".join(said) + "."
 
 
+def warnings(about: About) -> str:
+    """What a reader must know before the numbers."""
+    return "".join(f'<p class="warning" role="note"><strong>Warning</strong>: {text(w)}</p>' for w in about.warnings)
+
+
 def facts(coverage: Coverage, about: About) -> str:
     """Run, policy and numbers as a definition list."""
     rows = coverage.rows
@@ -62,6 +80,7 @@ def facts(coverage: Coverage, about: About) -> str:
     pairs = [
         ("run id", f"<code>{text(about.run_id)}</code>"),
         ("manifest", f"<code>{text(about.manifest)}</code>"),
+        ("signed log", text(about.signed_log)),
         ("policy", text(about.policy)),
         ("attestations", f"{len(rows):,} verified, from {len(rows.keys):,} keys; {refused:,} refused"),
         ("collected", text(about.made)),
@@ -81,15 +100,15 @@ def legend(coverage: Coverage) -> str:
 def footer(about: About, data: PageData) -> str:
     """What was left out of the map's details, and what no coverage can say."""
     said = [
-        "A covered step was replayed by those who signed, bit for bit, from the published state before it. Nothing is"
-        " said of the model's quality, of how the run was chosen, or of keys that belong to one and the same person.",
         f"Written by {text(about.program)}. Times of attestations are the signers' own.",
     ]
     if data.attestations_left_out:
-        said.insert(1, f"The map lists not every attestation: {data.attestations_left_out:,} are only counted.")
+        said.insert(0, f"The map lists not every attestation: {data.attestations_left_out:,} are only counted.")
     if data.keys_left_out:
-        said.insert(1, f"The map names not every key: {data.keys_left_out:,} with few attestations are not named.")
-    return "".join(f"<p>{line}</p>" for line in said)
+        said.insert(0, f"The map names not every key: {data.keys_left_out:,} with few attestations are not named.")
+    unchecked = "".join(f"<li>{text(line)}</li>" for line in about.not_checked)
+    listed = f"<p>Not checked:</p><ul>{unchecked}</ul>"
+    return listed + "".join(f"<p>{line}</p>" for line in said)
 
 
 def sections(coverage: Coverage, about: About) -> str:
@@ -241,7 +260,7 @@ def _auditors(coverage: Coverage, about: About) -> str:
             _who(coverage, about, key),
             f'<code class="short">{text(coverage.rows.keys[key][:8])}</code>',
             *(f"{int(counts[name][key]):,}" for name in ("match", "mismatch", "undecided", "attestations")),
-            text(coverage.why_not(key)),
+            text(coverage.not_counted(key)),
         ]
         for key in order
     ]

@@ -76,6 +76,10 @@ class Remembered:
             self._compare(reader, seen, [meanwhile[name] for name in meanwhile.keys() - known.keys() - {seen.name}])
         return words
 
+    def largest(self) -> int:
+        """How many entries the log had at most where this user saw it; 0 if it was never seen."""
+        return max((found.checkpoint.size for found in self._known().values()), default=0)
+
     def _compare(self, reader: LogReader, seen: Seen, known: Collection[Seen]) -> str:
         size, others = seen.checkpoint.size, [other for other in known if other.name != seen.name]
         for other in others:

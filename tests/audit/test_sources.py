@@ -85,6 +85,14 @@ def test_a_log_of_another_key_or_history_is_refused(log: Path, tmp_path: Path) -
         sources(other)
 
 
+def test_a_bare_old_copy_that_nothing_shows_to_be_the_same_log_is_not_read(log: Path, tmp_path: Path) -> None:
+    collected(sources(log))
+    logs.write(tmp_path / "old", ENTRIES[:300])
+    with pytest.raises(Unavailable, match="300 entries where 700 were seen before") as caught:
+        sources(tmp_path / "old")
+    assert caught.value.hint == "take another place of this log: this one is old"
+
+
 def test_a_log_needs_its_key_and_the_network(log: Path) -> None:
     with pytest.raises(UsageError, match="who signs it"):
         sources(log, key=None)

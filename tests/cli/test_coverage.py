@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,8 @@ from auditkit.trust.page_file import MARKER, PageFile
 from auditkit.verdict import Verdict
 from tests.audit import signed_runs
 from tests.audit.envelopes import KEYS, audit, put
-from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli, Done
+from tests.trust import logs
 
 MATCH, MISMATCH, UNAVAILABLE = Verdict.MATCH, Verdict.MISMATCH, Verdict.UNAVAILABLE
 LATER = {"started": "2026-02-02T03:04:05Z", "finished": "2026-02-02T03:04:05Z"}
@@ -62,7 +66,7 @@ def test_everything_that_auditors_said_is_told(main: Cli, honest: Path, folder: 
     assert "contradict themselves (their latest word counts): 1\n  step 2  auditor 0" in said
     assert "not verifiable, for an auditor says that the publisher's data could not be had: 1 step\n  step 3\n" in said
     assert "gaps: 5 steps\n  steps 3 to 7\n" in said
-    assert "does not count: automation (ci)" in said
+    assert "  2 count, 1 does not: automation (ci)\n" in said
     assert "refused: 1 (they change no status)\n" in said
     assert 'broken.json: envelope: key "payloadType" is missing' in said
 
@@ -77,6 +81,65 @@ def test_json_has_the_same(main: Cli, honest: Path, folder: Path) -> None:
     assert said["escape"]["steps"] == 7
     assert said["refused"]["count"] == len(said["refused"]["all"]) == 1
     assert said["attestations"]["counted_in"] == 9
+    (partly,) = [auditor for auditor in said["auditors"] if auditor["not_counted"]]
+    assert (partly["attestations"], partly["counted"]) == (3, 2)
+
+
+def test_the_page_says_no_more_than_the_text(main: Cli, honest: Path, folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    text = main("coverage", folder, "--run", honest, "--html", page).stdout
+    shown = html.unescape(page.read_text(encoding="utf-8"))
+    unchecked = re.findall("^  - (.*)$", text[text.index("not checked:") :], re.MULTILINE)
+    assert len(unchecked) == 4
+    assert "<ul>" + "".join(f"<li>{line}</li>" for line in unchecked) + "</ul>" in shown
+    (signed,) = re.findall("^signed log    (.*)$", text, re.MULTILINE)
+    assert f"<dt>signed log</dt><dd>{signed}</dd>" in shown
+    assert "bit for bit" not in shown
+    assert "2 count, 1 does not: automation (ci)" in shown
+
+
+def test_a_log_that_shows_fewer_entries_than_before_is_never_a_match(
+    main: Cli, honest: Path, records: list[StepRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUDITKIT_DATA", str(tmp_path / "data"))
+    lines = [sign(audit(r, run="tiny").statement(sha256_of(r)), KEYS[0]).encode() for r in records]
+    key, log, old = put(tmp_path, "key.pem", KEYS[0].public.pem()), tmp_path / "log", tmp_path / "old"
+    logs.write(log, lines)
+    shutil.copytree(log, old)
+    found = sign(audit(records[3], MISMATCH, run="tiny", **LATER).statement(sha256_of(records[3])), KEYS[1]).encode()
+    logs.write(log, [found, found])
+    page = tmp_path / "page.html"
+
+    def say(*words: object) -> Done:
+        return main("coverage", *words, "--key", key, "--run", honest, "--log-key", logs.KEY.text)
+
+    assert say(old).code == Verdict.MATCH.code  # nobody could know
+    assert "warning" not in say(log).stdout
+    checkpoint = log / "checkpoint"
+    checkpoint.write_bytes((old / "checkpoint").read_bytes())
+    for place in (old, log):  # the bare copy, and beside the newer tiles
+        told = f"10 entries of this log were seen before, this place shows 8: {place}"
+        done = say(place, "--html", page)
+        assert done.code == Verdict.INCOMPLETE.code
+        assert told in [line.removeprefix("warning       ") for line in done.stdout.splitlines()[:8]]
+        assert "INCOMPLETE: a log shows fewer entries than were seen before" in done.stdout
+        assert told in html.unescape(page.read_text(encoding="utf-8"))
+        said = json.loads(say(place, "--json").stdout)
+        assert (said["verdict"], said["warnings"]) == ("INCOMPLETE", [told])
+
+
+def test_an_old_place_beside_a_new_one_keeps_nothing_back(
+    main: Cli, honest: Path, records: list[StepRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AUDITKIT_DATA", str(tmp_path / "data"))
+    lines = [sign(audit(r, run="tiny").statement(sha256_of(r)), KEYS[0]).encode() for r in records]
+    key, log, old = put(tmp_path, "key.pem", KEYS[0].public.pem()), tmp_path / "log", tmp_path / "old"
+    logs.write(log, lines)
+    shutil.copytree(log, old)
+    logs.write(log, lines[:2])
+    for _ in range(2):
+        done = main("coverage", old, log, "--key", key, "--run", honest, "--log-key", logs.KEY.text)
+        assert done.code == Verdict.MATCH.code and "warning" not in done.stdout
 
 
 def test_what_the_policy_excludes_changes_the_verdict(main: Cli, honest: Path, folder: Path, tmp_path: Path) -> None:

@@ -35,6 +35,9 @@ def about(**changes: object) -> About:
         "policy": HOSTILE[1],
         "made": "2026-01-02T03:04:05Z",
         "program": HOSTILE[2],
+        "signed_log": HOSTILE[3],
+        "not_checked": HOSTILE[4:6],
+        "warnings": HOSTILE[6:],
         "names": names,
         "refused": tuple((reason, n + 1) for n, reason in enumerate(HOSTILE)),
     }
