@@ -35,6 +35,8 @@ FORMAT = "auditkit/registry-backup/v1"
 LINE_BYTES = 2 * LIMITS.log_entry_bytes
 PAGE = 512  # attestations at once
 NO_LIMIT = 1 << 60
+PIECE_BYTES = 1024  # decompressed at once: what a piece can grow to must fit in memory
+DAMAGED = "use another copy of it"
 
 
 def backup(database: Database, path: Path, progress: Progress) -> tuple[int, str]:
@@ -48,7 +50,7 @@ def backup(database: Database, path: Path, progress: Progress) -> tuple[int, str
     progress.start("backup", stop, "attestations")
     try:
         with writing(path), draft.open("xb") as raw:
-            with zstandard.ZstdCompressor(level=3).stream_writer(raw, closefd=False) as file:
+            with zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(raw, closefd=False) as file:
                 file.write(_head(database, stop))
                 for when, body in _rows(database, stop):
                     tree.append(merkle.leaf_hash(body))
@@ -73,6 +75,7 @@ def restore(database: Database, path: Path, progress: Progress) -> tuple[int, st
     Every signature is verified again. Untrusted: the backup of another registry, or what it holds is not what it says;
     BadArtifact: damaged; UsageError: the database is not empty.
     """
+    _require_whole(path)
     with reading(path), path.open("rb") as raw:
         lines = _lines(raw, str(path))
         head = Fields(next(lines), str(path))
@@ -154,6 +157,19 @@ class _Restoring:
 def _require_free(path: Path) -> None:
     if os.path.lexists(path):
         raise UsageError(f"{path} exists and is never overwritten", hint="choose another name")
+
+
+def _require_whole(path: Path) -> None:
+    """BadArtifact unless zstd's checksum holds over the whole file: what is damaged is not to look forged."""
+    with reading(path), path.open("rb") as raw:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        try:
+            while not frame.eof and (data := raw.read(PIECE_BYTES)):
+                frame.decompress(data)
+        except zstandard.ZstdError as error:
+            raise BadArtifact(f"{path}: not a backup, or damaged: {error}", hint=DAMAGED) from None
+        if not frame.eof:
+            raise BadArtifact(f"{path}: cut off, or damaged", hint=DAMAGED)
 
 
 def _line(value: dict[str, Any]) -> bytes:

@@ -191,6 +191,18 @@ def test_a_cut_backup_is_refused(filled: Path, tmp_path: Path, part: int) -> Non
     copy.close()
 
 
+def test_a_flipped_bit_is_damage_and_no_forgery(filled: Path, tmp_path: Path) -> None:
+    path = made(filled)
+    data = path.read_bytes()
+    copy = open_database(Folder(twin(filled, tmp_path / "twin")))
+    for place in range(6, len(data), max(1, len(data) // 400)):  # the frame's own header says how to read the rest
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :])
+        with pytest.raises(BadArtifact):
+            restore(copy, path, Silent())
+    assert copy.size() == 0
+    copy.close()
+
+
 def test_no_backup_at_all(filled: Path, tmp_path: Path) -> None:
     copy = open_database(Folder(twin(filled, tmp_path / "twin")))
     with pytest.raises(Unavailable):
