@@ -13,6 +13,7 @@ from pathlib import Path
 from auditkit.errors import BadArtifact, Unavailable, Untrusted
 from auditkit.formats import merkle
 from auditkit.registry.database import Database
+from auditkit.registry.key_files import KeyFiles
 from auditkit.store.files import read_range, regular_size
 from auditkit.trust.log_reader import LogReader
 from auditkit.trust.log_writer import LogWriter
@@ -25,7 +26,9 @@ class Log:
 
     def __init__(self, database: Database, writer: LogWriter, folder: Path, *, entries: int) -> None:
         self._database, self._writer, self.folder, self._entries = database, writer, folder, entries
+        self.keys = KeyFiles(folder)
         self.size = 0  # of the last checkpoint seen here
+        self._keys_written = 0  # numbers below have their files
         self._lock = threading.Lock()
 
     def catch_up(self) -> bool:
@@ -38,10 +41,17 @@ class Log:
             checkpoint = self._writer.checkpoint()
             size = checkpoint.size if checkpoint else 0
             bodies = self._database.bodies(size, most=self._entries)
+            self._write_keys()  # read after the bodies, so that nobody who signed one is missing
             if bodies:
                 size = self._writer.append(bodies, at=size).size
             self.size = size
             return len(bodies) == self._entries
+
+    def _write_keys(self) -> None:
+        found = self._database.keys(self._keys_written)
+        if found:
+            self.keys.write(public for _, public in found.values())
+            self._keys_written = max(found) + 1
 
     def reconcile(self, restore: Restore) -> None:
         """Make sure that the database and the log tell one history; to be called before anything is answered.

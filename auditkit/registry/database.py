@@ -83,10 +83,10 @@ class Database:
             rows = session.run("SELECT id, run, name, size FROM runs ORDER BY id")
         return [(int(number), bytes(run), str(name), int(size)) for number, run, name, size in rows]
 
-    def keys(self) -> dict[int, tuple[bytes, bytes]]:
-        """Key id and public key of every key that signed something here, by number."""
+    def keys(self, first: int = 0) -> dict[int, tuple[bytes, bytes]]:
+        """Key id and public key of every key that signed something here, by number, from number `first` on."""
         with self.engine.reading() as session:
-            rows = session.run("SELECT id, keyid, public FROM keys")
+            rows = session.run("SELECT id, keyid, public FROM keys WHERE id >= ?", (first,))
         return {int(number): (bytes(keyid), bytes(public)) for number, keyid, public in rows}
 
     def key(self, keyid: bytes) -> bytes | None:

@@ -2,7 +2,7 @@
 
 log.key       private key of the log, its owner's alone; the only secret that a registry has
 log.vkey      the public one, under the log's name: what readers of the log need
-log/          the log: checkpoint and tiles
+log/          the log: checkpoint, tiles, and public keys of those who signed its entries
 registry.db   SQLite
 """
 

@@ -33,6 +33,7 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 _STEP = re.compile("0|[1-9][0-9]{0,7}")
 # C2SP tlog-tiles: at most six levels of tiles hold any log
 _TILE = re.compile(r"tile/(?:entries|[0-5])/(?:x[0-9]{3}/){0,5}[0-9]{3}(?:\.p/[1-9][0-9]{0,2})?")
+_KEY = re.compile(r"keys/[0-9a-f]{64}\.pem")
 
 
 class Routes:
@@ -192,8 +193,8 @@ class Routes:
     async def log(self, request: Request) -> Response:
         """GET /log/..: the files of the attestation log."""
         path = request.path_params["path"]
-        is_checkpoint = path == CHECKPOINT
-        if not is_checkpoint and _TILE.fullmatch(path) is None:
+        is_checkpoint, is_key = path == CHECKPOINT, _KEY.fullmatch(path) is not None
+        if not is_checkpoint and not is_key and _TILE.fullmatch(path) is None:
             raise NotFound("there is no such file in a log")
         try:
             data = await run_in_threadpool(self._registry.log.read, path, BUNDLE_BYTES)
@@ -201,7 +202,7 @@ class Routes:
             raise NotFound("the log has no such file") from None
         if is_checkpoint:
             return Response(data, 200, {"Cache-Control": "no-cache"}, "text/plain; charset=utf-8")
-        return Response(data, 200, FOREVER, "application/octet-stream")
+        return Response(data, 200, FOREVER, "application/x-pem-file" if is_key else "application/octet-stream")
 
     async def _take(self, envelopes: Sequence[bytes], keys: Keys) -> list[Receipt | AuditkitError]:
         # Shielded: who asked may go away, what was taken is stored all the same.

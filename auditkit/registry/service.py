@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from auditkit.errors import AuditkitError
+from auditkit.errors import AuditkitError, UsageError
 from auditkit.registry.admission import Admission
 from auditkit.registry.appending import Log
 from auditkit.registry.buckets import Buckets
 from auditkit.registry.checking import check, stored_form
 from auditkit.registry.database import Database, New
 from auditkit.registry.intake import Intake
+from auditkit.registry.key_files import signers
 from auditkit.registry.leases import Desk
 from auditkit.registry.ledger import Ledger
 from auditkit.registry.limits import RegistryLimits
@@ -127,11 +128,17 @@ class Registry:
         """Store entries of the log that the database lacks; they were taken once, so no limit is asked again."""
         keys = dict(self.setting.admission.keys)
         keys.update((key.keyid, key) for key in (PublicKey(raw) for _, raw in self.database.keys().values()))
+        keys.update(self.log.keys.read({name for data in entries for name in signers(data)} - set(keys)))
         numbers = {run_id.hex(): number for number, run_id, *_ in self.database.runs()}
         now = self.setting.clock.wall()
         new = []
         for data in entries:
             attested = read_attestation(data, keys)
+            if attested.run_id not in numbers:
+                raise UsageError(
+                    f"the log has attestations of run {attested.run_id}, which the database does not know",
+                    hint="name that run with --run as well",
+                )
             new.append(stored_form(data, attested, keys[attested.keyid], numbers[attested.run_id], now=now))
         for first in range(0, len(new), self.setting.limits.commit_envelopes):
             part = new[first : first + self.setting.limits.commit_envelopes]

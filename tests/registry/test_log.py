@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,12 @@ from auditkit.errors import AuditkitError, BadArtifact, Unavailable, Untrusted
 from auditkit.formats.limits import LIMITS
 from auditkit.formats.note import NoteKey
 from auditkit.registry.appending import Log
+from auditkit.registry.backup import backup, restore
 from auditkit.registry.database import Database
 from auditkit.registry.folder import Folder, init, open_database
 from auditkit.registry.limits import REGISTRY_LIMITS
 from auditkit.registry.runs import KnownRun
+from auditkit.store.progress import Silent
 from auditkit.trust.log_reader import LogReader
 from auditkit.trust.log_writer import LogWriter
 from tests.registry.inprocess import ORIGIN, HandClock, Options, Service, open_registry, serving
@@ -169,6 +172,73 @@ def test_a_log_that_is_ahead_gives_its_entries_back(run: KnownRun, maker: Maker,
         assert reader(service).checkpoint() == checkpoint
         assert service.post(everything[310]).json()["position"] == 310
         assert service.post(maker.signed(5, key(3))).json()["position"] == 320
+
+
+def stranger(number: int) -> dict[str, str]:
+    """The header that brings along the key of that number."""
+    return {"Auditkit_Key": base64.b64encode(key(number).public.raw).decode("ascii")}
+
+
+def filled_by_strangers(folder: Path, run: KnownRun, maker: Maker) -> list[bytes]:
+    """Make an open registry of 3 attestations, and take it back to a backup of before the last 2."""
+    with serving(folder, run, Options(is_open=True)) as service:
+        assert service.post(maker.signed(1, key(50)), **stranger(50)).status_code == 201
+        database = open_database(Folder(folder))
+        backup(database, folder.with_name("backup"), Silent())
+        database.close()
+        for number in (51, 52):
+            assert service.post(maker.signed(2, key(number)), **stranger(number)).status_code == 201
+        settle(service)
+        path = f"/log/keys/{key(51).public.keyid}.pem"
+        assert service.get(path).content == key(51).public.pem()
+        assert service.get(path.replace(".pem", "")).status_code == 404
+        entries = service.registry.database.bodies(0, most=10)
+    Folder(folder).database.unlink()
+    database = fresh(folder)
+    restore(database, folder.with_name("backup"), Silent())
+    assert database.size() == 1
+    database.close()
+    return entries
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_the_keys_of_strangers_are_beside_the_log(run: KnownRun, maker: Maker, tmp_path: Path, is_open: bool) -> None:
+    folder = tmp_path / "registry"
+    entries = filled_by_strangers(folder, run, maker)
+    with serving(folder, run, Options(is_open=is_open)) as service:
+        assert service.told == ["2 attestations were stored again from the log"]
+        assert service.registry.database.bodies(0, most=10) == entries
+        assert service.get(f"/v1/keys/{key(52).public.keyid}").content == key(52).public.pem()
+
+
+@pytest.mark.parametrize(
+    ("content", "error"), [(None, Untrusted), (b"", BadArtifact), (key(50).public.pem(), BadArtifact)]
+)
+def test_a_key_beside_the_log_must_be_the_one_of_its_name(
+    run: KnownRun, maker: Maker, tmp_path: Path, content: bytes | None, error: type[AuditkitError]
+) -> None:
+    folder = tmp_path / "registry"
+    filled_by_strangers(folder, run, maker)
+    place = Folder(folder).log / "keys" / f"{key(51).public.keyid}.pem"
+    place.unlink()
+    if content is not None:
+        place.write_bytes(content)
+    database = open_database(Folder(folder))
+    with pytest.raises(error):
+        open_registry(folder, run, Options(is_open=True), HandClock(), [], database)
+    assert database.size() == 1
+    database.close()
+
+
+def test_keys_are_written_for_a_log_that_has_none(run: KnownRun, maker: Maker, tmp_path: Path) -> None:
+    folder = tmp_path / "registry"
+    with serving(folder, run) as service:
+        service.post(maker.signed(1, key(1)))
+        settle(service)
+    shutil.rmtree(Folder(folder).log / "keys")
+    with serving(folder, run) as service:
+        settle(service)
+        assert service.get(f"/log/keys/{key(1).public.keyid}.pem").content == key(1).public.pem()
 
 
 def test_a_log_of_another_history_is_refused(run: KnownRun, maker: Maker, tmp_path: Path) -> None:
