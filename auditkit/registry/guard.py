@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from auditkit.errors import AuditkitError, Unavailable
 from auditkit.registry.answers import error_answer
 from auditkit.registry.buckets import Buckets, address_name
+from auditkit.registry.leftover import Body
 from auditkit.registry.limits import RegistryLimits
 from auditkit.registry.refusals import NotAllowed, NotFound, TooMany
 
@@ -35,7 +36,7 @@ class Guard:
     """An ASGI layer around the application."""
 
     def __init__(self, app: ASGIApp, limits: RegistryLimits, now: Callable[[], float]) -> None:
-        self._app, self._seconds, self._head_bytes = app, limits.answer_seconds, limits.head_bytes
+        self._app, self._limits, self._head_bytes = app, limits, limits.head_bytes
         self._requests = Buckets(limits.requests_per_second, limits.requests_burst, limits.addresses, now)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,21 +44,22 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = False
+        begun, body = False, Body(scope, receive, self._limits)
 
         async def with_headers(message: Message) -> None:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
+                await body.drop()
                 given = {name for name, _ in message["headers"]}
                 message["headers"] = [*message["headers"], *(item for item in _HEADERS if item[0] not in given)]
             await send(message)
 
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._limits.answer_seconds):
                 refused = self._refused(scope)
                 app = error_answer(refused) if refused else self._app
-                await app(scope, receive, with_headers)
+                await app(scope, body.receive, with_headers)
         except TimeoutError:
             if not begun:
                 await error_answer(Unavailable("the answer took too long"))(scope, receive, with_headers)

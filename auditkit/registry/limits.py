@@ -16,6 +16,7 @@ class RegistryLimits:
     batch_envelopes: int = 128
     batch_bytes: int = 4 * MIB
     lease_request_bytes: int = 8 * KIB
+    dropped_bytes: int = 16 * MIB  # of a body that is not wanted, read so that its sender comes to read the answer
     head_bytes: int = 16 * KIB  # request line and headers
     head_seconds: float = 10.0  # from the first byte, or from the connection, to the end of the headers
     body_seconds: float = 20.0  # from the end of the headers to the end of the body

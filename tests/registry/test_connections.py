@@ -6,6 +6,8 @@ import json
 import socket
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -129,6 +131,46 @@ def test_a_body_that_does_not_come(place: tuple[str, int], sent: bytes) -> None:
         connection.sendall(head + sent)
         status, said = answer(to_the_end(connection))
         assert (status, said["message"]) == (408, "the body did not come within 0.5 s")
+
+
+@pytest.mark.parametrize("megabytes", [1, 6])
+@pytest.mark.parametrize(
+    ("path", "kind", "status"),
+    [
+        ("/v1/attestations", "application/json", 413),
+        ("/v1/leases", "application/json", 413),
+        ("/v1/attestations", "text/plain", 415),
+        ("/v1/health", "application/json", 405),
+        ("/nothing", "application/json", 404),
+    ],
+)
+@pytest.mark.parametrize("place", [replace(LIMITS, body_seconds=20.0, answer_seconds=30.0)], indirect=True)
+def test_who_sends_the_whole_body_first_sees_why_it_is_refused(
+    place: tuple[str, int], path: str, kind: str, status: int, megabytes: int
+) -> None:
+    """urllib closes after each request and reads nothing before all is sent."""
+    url = f"http://{place[0]}:{place[1]}{path}"
+    request = urllib.request.Request(url, b"x" * (megabytes << 20), {"Content-Type": kind})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=SECONDS)
+    with refused.value as said:
+        assert (said.code, json.loads(said.read())["code"]) == (status, 5 if status == 404 else 2)
+
+
+@pytest.mark.parametrize(
+    "line", [b"Content-Length: 900000000\r\n", b"Content-Length: 70000\r\nExpect: 100-continue\r\n"]
+)
+@pytest.mark.parametrize("place", [replace(LIMITS, body_seconds=3600.0, answer_seconds=3600.0)], indirect=True)
+def test_a_body_that_is_not_dropped_is_refused_before_it_comes(place: tuple[str, int], line: bytes) -> None:
+    with connect(place) as connection:
+        connection.sendall(POST + line + b"\r\n")
+        assert answer(to_the_end(connection))[0] == 413
+
+
+def test_a_refused_body_is_waited_for_no_longer_than_any_other(place: tuple[str, int]) -> None:
+    with connect(place) as connection:
+        connection.sendall(POST + b"Content-Length: 70000\r\n\r\n" + b"x" * 1000)
+        assert answer(to_the_end(connection))[0] == 413
 
 
 def test_a_body_without_an_end(place: tuple[str, int]) -> None:
