@@ -50,15 +50,18 @@ class Result:
     """What became of an envelope from `place`: its place in the log, or why it is not there."""
 
     place: str
-    envelope: str  # SHA-256
+    envelope: str  # SHA-256; empty for what could not be read
     status: Status
     position: int = -1
     message: str = ""
     hint: str = ""
+    unread: Verdict | None = None  # why it could not be read
 
     @property
     def verdict(self) -> Verdict:
-        """MATCH for what the registry has, UNTRUSTED for what it refuses, UNAVAILABLE for the rest."""
+        """MATCH for what the registry has, UNTRUSTED for what it refuses, `unread`, UNAVAILABLE for the rest."""
+        if self.unread is not None:
+            return self.unread
         return {Status.REFUSED: Verdict.UNTRUSTED, Status.LATER: Verdict.UNAVAILABLE}.get(self.status, Verdict.MATCH)
 
     def to_dict(self) -> dict[str, Any]:
@@ -221,6 +224,12 @@ def signed_request(request: LeaseRequest, key: PrivateKey) -> bytes:
     payload = request.encode()
     signature = Signature(key.public.keyid, key.sign(pae(PAYLOAD_TYPE, payload)))
     return Envelope(PAYLOAD_TYPE, payload, (signature,)).encode()
+
+
+def unread(place: str, error: AuditkitError) -> Result:
+    """The result of what was never sent, because it could not be read at `place`."""
+    message = f"not sent: {error.message}"
+    return Result(place, "", Status.REFUSED, message=message, hint=error.hint, unread=error.verdict)
 
 
 def overall(results: Iterable[Result]) -> Verdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ import typer
 from auditkit.cli import options
 from auditkit.cli.console import printable
 from auditkit.cli.outcome import Outcome, to_json
-from auditkit.errors import UsageError
+from auditkit.errors import AuditkitError, UsageError
 
 if TYPE_CHECKING:
     from auditkit.audit.submit import Result
@@ -31,14 +32,14 @@ def submit(files: Files, registry: RegistryUrl, json: options.Json = False) -> O
     """Hand attestations over to a registry; doing it again changes nothing.
 
     Public keys beside them (*.pem) are brought along, for a registry that is open to everybody. Ends with 8 if one was
-    refused, with 5 if the registry could not take all.
+    refused, with 4 or 5 if one could not be read, with 5 if the registry could not take all.
     """
     from auditkit.audit.submit import Registry, overall
     from auditkit.cli.progress import Board
 
-    envelopes, keys, passed_over = _read(files)
+    read = _read(files)
     with Board() as board, Registry(registry, progress=board.handle()) as client:
-        results = client.submit(envelopes, keys)
+        results = client.submit(read.envelopes, read.keys) + read.failed
         address = client.address
     verdict = overall(results)
     if json:
@@ -51,25 +52,43 @@ def submit(files: Files, registry: RegistryUrl, json: options.Json = False) -> O
             "results": [result.to_dict() for result in results],
         }
         return Outcome(verdict, to_json(value))
-    return Outcome(verdict, "\n".join(_lines(results, address, passed_over)))
+    return Outcome(verdict, "\n".join(_lines(results, address, read.passed_over)))
 
 
-def _read(files: Sequence[Path]) -> tuple[list[tuple[str, bytes]], list[PublicKey], int]:
-    """Every envelope with its place, every key beside them, and how many files were passed over."""
+@dataclass
+class _Read:
+    """Envelopes with their places, keys beside them, what could not be read, and how many files were passed over."""
+
+    envelopes: list[tuple[str, bytes]] = field(default_factory=list)
+    keys: list[PublicKey] = field(default_factory=list)
+    failed: list[Result] = field(default_factory=list)
+    passed_over: int = 0
+
+
+def _read(files: Sequence[Path]) -> _Read:
+    """What lies in the files and folders; one that cannot be read keeps nothing else from being handed over."""
     from auditkit.audit.candidates import find
+    from auditkit.audit.submit import unread
     from auditkit.trust.keys import load_public
 
     found = find(files)
-    envelopes: list[tuple[str, bytes]] = []
+    read = _Read(passed_over=found.summaries + found.others)
     for batch in found.batches:
         contents = batch.read()
-        for _, error in contents.failed:
-            raise error
-        envelopes += [(contents.where(number), data) for number, data in enumerate(contents.envelopes)]
-    if not envelopes:
+        read.failed += [unread(place, error) for place, error in contents.failed]
+        read.envelopes += [(contents.where(number), data) for number, data in enumerate(contents.envelopes)]
+    if not read.envelopes and not read.failed:
         raise UsageError("there is no attestation", hint="name files, or folders with *.json or *.jsonl")
-    keys = {key.keyid: key for key in map(load_public, found.keys)}
-    return envelopes, list(keys.values()), found.summaries + found.others
+    keys: dict[str, PublicKey] = {}
+    for path in found.keys:
+        try:
+            key = load_public(path)
+        except AuditkitError as error:
+            read.failed.append(unread(str(path), error))
+        else:
+            keys[key.keyid] = key
+    read.keys = list(keys.values())
+    return read
 
 
 def _counts(results: Sequence[Result]) -> dict[str, int]:

@@ -107,7 +107,7 @@ def test_claims(run: KnownRun, maker: Maker, tmp_path: Path) -> None:
         (step,) = [int(line.split()[1].rstrip(",")) for line in out.splitlines() if line.startswith("step ")]
         assert code == 0
         assert step not in [lease["step"] for lease in first["leases"]]
-        assert f"auditkit verify --steps {step}" in out
+        assert f"auditkit verify --run sotu-tiny --step {step} --attest {tmp_path / '1.key'} --attest-dir " in out
         assert auditkit(*claim, "--run", "another")[0] == 2
         assert auditkit(*claim, "--count", 65)[0] == 8
         assert auditkit("claim", "--registry", server.url, "--key", tmp_path / "77.key")[0] == 8
