@@ -165,7 +165,7 @@ def is_log(path: Path) -> bool:
 
 
 def find(paths: Iterable[Path]) -> Found:
-    """The candidates below some files and folders. UsageError: no such path, or too many or too deep."""
+    """The candidates below some files and folders. Unavailable: no such path; UsageError: too many or too deep."""
     found = Found()
     for path in paths:
         if path.is_dir():
@@ -173,7 +173,7 @@ def find(paths: Iterable[Path]) -> Found:
         elif path.is_file():
             _file(found, path)
         else:
-            raise UsageError(f"there is no file or folder {path}")
+            raise Unavailable(f"there is no file or folder {path}")
     return found
 
 

@@ -9,7 +9,7 @@ import pytest
 from auditkit.audit import candidates
 from auditkit.audit.candidates import find
 from auditkit.audit.record_table import RecordTable
-from auditkit.errors import UsageError
+from auditkit.errors import Unavailable, UsageError
 from auditkit.formats.step_audit import sha256_of
 from tests.audit.envelopes import chain, envelope, put
 
@@ -43,7 +43,7 @@ def test_links_are_not_followed_and_depth_is_bounded(tmp_path: Path) -> None:
     put(tmp_path, "deep/" + "d/" * 40 + "a.json", envelope(0))
     with pytest.raises(UsageError, match="more than 32 deep"):
         find([tmp_path / "deep"])
-    with pytest.raises(UsageError, match="there is no file or folder"):
+    with pytest.raises(Unavailable, match="there is no file or folder"):
         find([tmp_path / "nothing"])
 
 
