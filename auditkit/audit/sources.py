@@ -52,7 +52,7 @@ class Sources:
         progress: Progress,
         clock: Clock | None = None,
     ) -> Self:
-        """The places named by paths and URLs. Unavailable: no such path; UsageError: a log without `log_key`; or of logs."""
+        """The places named by paths and URLs. Unavailable: no such path. UsageError: a log without `log_key`."""
         logs = [place for place in places if is_url(place) or is_log(Path(place))]
         found = find(Path(place) for place in places if place not in logs)
         with ExitStack() as stack:
