@@ -31,7 +31,8 @@ from auditkit.trust.rows import Rows
 
 POOL_FROM = 4_000  # attestations; below, the start of other processes takes longer than the work
 MAX_PROCESSES = 16
-_PARTICULAR = re.compile(r"\b[0-9a-f]{8,}\b|\b[0-9][0-9,]*\b")
+_PARTICULAR = re.compile(r"\b[0-9a-f]{8,}\b|[0-9][0-9,.:TZ-]*")  # digests; numbers, times
+ALIKE = ", and the like"  # behind one of several reasons of one kind
 SAVE_EVERY = 65_536  # newly verified attestations
 
 
@@ -53,9 +54,14 @@ class Collection:
 
     @property
     def reasons(self) -> list[tuple[str, int]]:
-        """Why attestations were refused, without digests and numbers, the commonest first."""
-        found = collections.Counter(_general(refused.reason) for refused in self.refused)
-        listed = sorted(found.items(), key=lambda item: (-item[1], item[0]))
+        """Why attestations were refused and how many, the commonest first; of reasons that differ in digests, numbers
+        or times only, the first.
+        """
+        groups: dict[str, collections.Counter[str]] = {}
+        for reason in (refused.reason for refused in self.refused):
+            groups.setdefault(_PARTICULAR.sub("", reason), collections.Counter())[reason] += 1
+        found = [(min(alike) + ALIKE * (len(alike) > 1), alike.total()) for alike in groups.values()]
+        listed = sorted(found, key=lambda item: (-item[1], item[0]))
         more = self.refused_count - len(self.refused)
         return [*listed, ("not listed one by one", more)] if more else listed
 
@@ -174,8 +180,3 @@ def _context() -> BaseContext:
 def _processors() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _general(reason: str) -> str:
-    """A reason without what differs from one attestation to the next."""
-    return _PARTICULAR.sub("..", reason)

@@ -140,11 +140,11 @@ class CoverageReport:
             "format": FORMAT,
             "verdict": self.verdict.name,
             "code": self.verdict.code,
-            "warnings": list(self.warnings),
             "run": self.run,
             "run_id": self.run_id,
             "manifest": self.manifest,
             "signed_log": self.log,
+            "warnings": list(self.warnings),
             "collected": self.made,
             "policy": {
                 "words": self.policy,

@@ -11,6 +11,9 @@ import pytest
 
 from auditkit.audit import examine
 from auditkit.audit.candidates import find
+from auditkit.audit.collect import Collection
+from auditkit.audit.examine import Refused
+from auditkit.trust.rows import Rows
 from tests.audit.collecting import (
     EXPECTED,
     MISMATCH,
@@ -91,7 +94,24 @@ def test_everything_that_is_refused_is_listed_with_its_reason(tmp_path: Path) ->
         if expected is not None and name != "h-future.json":
             assert expected in reasons[name]
     assert sum(count for _, count in found.reasons) == 10
-    assert ("about run .., not about run ..", 1) in found.reasons
+    assert (reasons["a-other-run.json"], 1) in found.reasons
+
+
+def test_reasons_of_one_kind_are_counted_together_and_told_as_they_are() -> None:
+    times = ["2099-01-01T00:00:00Z", "2098-11-30T17:05:09Z", "2099-01-01T00:00:00Z"]
+    said = [
+        *(f"finished {time}, more than an hour ahead of the clock here" for time in times),
+        *(f"signed by key {key}, which is not known here" for key in ("47dea58e", "fd110d30")),
+        "a line of more than 65,536 bytes",
+        "no SHA-256 of a record",
+    ]
+    found = Collection(Rows.of([]), [Refused("here", reason) for reason in said], len(said), 0, 0, 0, 0)
+    assert found.reasons == [
+        ("finished 2098-11-30T17:05:09Z, more than an hour ahead of the clock here, and the like", 3),
+        ("signed by key 47dea58e, which is not known here, and the like", 2),
+        ("a line of more than 65,536 bytes", 1),
+        ("no SHA-256 of a record", 1),
+    ]
 
 
 def test_what_was_verified_is_not_verified_again(folder: Path, tmp_path: Path, counted: list[int]) -> None:
@@ -170,7 +190,7 @@ def test_rubbish_without_end_is_counted_and_not_kept(tmp_path: Path, monkeypatch
     found = collect(tmp_path)
     assert len(found.rows) == 1
     assert (found.refused_count, len(found.refused)) == (20, 3)
-    assert found.reasons == [("envelope: not JSON at character ..: expecting value", 3), ("not listed one by one", 17)]
+    assert found.reasons == [("envelope: not JSON at character 0: expecting value", 3), ("not listed one by one", 17)]
 
 
 def test_a_file_that_vanishes_or_is_none_is_refused(tmp_path: Path) -> None:
