@@ -39,8 +39,11 @@ def require_private(path: Path, mode: int) -> None:
 def write_new(path: Path, data: bytes, *, mode: int) -> None:
     """Write a file that gets its name when it is complete, and never one that there is already.
 
-    UsageError: something is at `path`, or its folder is missing. Unsupported: the disk refuses.
+    UsageError: something is at `path`, its folder is missing, or it is "-", by which people mean a stream. Unsupported:
+    the disk refuses.
     """
+    if path == Path("-"):
+        raise UsageError("a file is made, and '-' names none", hint="name a file")
     if os.path.lexists(path):
         raise _there(path)
     if not path.parent.is_dir():

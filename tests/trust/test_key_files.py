@@ -151,3 +151,10 @@ def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Unavailable, match="pipe is not a regular file"):
         key_files.read(tmp_path / "pipe", 10)
+
+
+def test_a_dash_makes_no_file_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="names none"):
+        key_files.write_new(Path("-"), b"x", mode=0o600)
+    assert list(tmp_path.iterdir()) == []
