@@ -89,12 +89,17 @@ def read(path: Path) -> tuple[History, str]:
 
 
 def write(path: Path, history: History) -> None:
-    """Put the file in place of the one before; Unsupported: the disk refuses."""
+    """Put the file in place of the one before; what is no history keeps its bytes under another name.
+
+    Unsupported: the disk refuses.
+    """
     draft = path.with_name(f".tmp-{path.name}-{secrets.token_hex(6)}")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             draft.write_bytes(history.encode())
+            if path.is_symlink() or read(path)[1]:
+                os.replace(path, path.with_name(f"{path.name}.{secrets.token_hex(6)}.kept"))
             os.replace(draft, path)
         finally:
             draft.unlink(missing_ok=True)

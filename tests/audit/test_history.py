@@ -69,6 +69,15 @@ def test_writing_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> No
     assert [p.name for p in path.parent.iterdir()] == ["history.json"]
 
 
+def test_what_is_no_history_is_kept_beside_it(tmp_path: Path) -> None:
+    path, night = tmp_path / "history.json", History((Night("2026-01-01T00:00:00Z", Verdict.MATCH),))
+    path.write_bytes(b"somebody's notes")
+    history.write(path, night)
+    history.write(path, night)
+    assert history.read(path) == (night, "")
+    assert [kept.read_bytes() for kept in tmp_path.glob("history.json.*.kept")] == [b"somebody's notes"]
+
+
 def test_only_the_latest_nights_are_kept_and_the_file_stays_below_its_limit() -> None:
     made = History()
     for number in range(history.KEPT_NIGHTS + 7):
