@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from auditkit.cli import console
 from auditkit.errors import AuditkitError
@@ -15,6 +15,9 @@ from auditkit.verdict import Verdict
 from trainer.data import command
 from trainer.data.command import names_sources
 from trainer.disk import explain
+
+if TYPE_CHECKING:
+    from trainer.run import Machine
 
 Ended = tuple[int, str]
 """How a command ended: exit code, and the result for stdout."""
@@ -46,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _say(summary: str, code: int) -> int:
     """Print the result; where nobody reads stdout any more the work is done all the same, and its code stands."""
     try:
-        console.emit(summary)
+        if summary:  # of several ranks, the one that leads has one
+            console.emit(summary)
     except console.OutputFailed as error:
         console.tell(f"error: the work is done, but the result could not be written to stdout: {error.strerror}")
         return code or Verdict.UNAVAILABLE.code
@@ -67,16 +71,20 @@ def _prepare(arguments: argparse.Namespace) -> Ended:
 def _run(arguments: argparse.Namespace) -> Ended:
     from trainer.run import RunOptions, start
 
-    options = RunOptions(
-        arguments.steps, arguments.state_every, arguments.keep_states, arguments.threads, arguments.device
-    )
+    options = RunOptions(arguments.steps, arguments.state_every, arguments.keep_states, _machine(arguments))
     return start(arguments.recipe, arguments.work, options)
 
 
 def _resume(arguments: argparse.Namespace) -> Ended:
     from trainer.run import resume
 
-    return resume(arguments.work, steps=arguments.steps, threads=arguments.threads, device=arguments.device)
+    return resume(arguments.work, steps=arguments.steps, machine=_machine(arguments))
+
+
+def _machine(arguments: argparse.Namespace) -> Machine:
+    from trainer.run import Machine
+
+    return Machine(arguments.threads, arguments.device, arguments.backend, arguments.wait)
 
 
 def _publish(arguments: argparse.Namespace) -> Ended:
@@ -146,8 +154,15 @@ def _add_publish(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--threads", type=_positive, default=os.cpu_count() or 1, help="CPU threads (changes no bit)")
+    parser.add_argument("--threads", type=_positive, help="CPU threads (changes no bit; default: all)")
     parser.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (changes no bit; default: cpu)")
+    ranks = parser.add_argument_group("on several ranks", "torchrun --nproc-per-node N -m trainer ...; change no bit")
+    ranks.add_argument(
+        "--backend", choices=("nccl", "gloo"), default="", help="default: nccl if each rank has a GPU, else gloo"
+    )
+    ranks.add_argument(
+        "--wait", type=_positive, default=1800, metavar="SECONDS", help="longest wait for another rank (default 1800)"
+    )
 
 
 def _natural(text: str) -> int:

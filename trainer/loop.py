@@ -3,80 +3,95 @@
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, Protocol
+
+from numpy.typing import NDArray
 
 from auditkit.errors import UsageError
 from auditkit.formats.bits import f32_bits
 from auditkit.formats.digest import Digest
-from auditkit.formats.leaves import micro_root
-from auditkit.formats.recipe import Recipe
+from auditkit.formats.leaves import MicroBatchLeaf, micro_root
 from auditkit.formats.record import RecordRow
 from auditkit.formats.stream import batch_digest
-from auditkit.model.state import State, document, state_digests
 from auditkit.model.step import NonFinite, StepResult
-from auditkit.replay.backend import Backend
 from auditkit.replay.windows import Windows
 from trainer.disk import remove
-from trainer.log import RunLog
-from trainer.progress import progress
-from trainer.states import complete_steps, write_state
+from trainer.progress import Report, progress
+from trainer.runner import Runner, S
+from trainer.states import complete_steps
 from trainer.stop import StopRequest
 from trainer.work import Settings, Work
 
 
+class Log(Protocol):
+    """Where a training writes its steps: a RunLog, or nothing on ranks that do not lead."""
+
+    def append(
+        self, row: RecordRow, parts: tuple[MicroBatchLeaf, ...], tokens: NDArray[Any], metrics: dict[str, Any]
+    ) -> None: ...
+    def sync(self) -> None: ...
+
+
 @dataclass(frozen=True)
-class Training:
-    """What stays the same during a run; the back end may differ between two resumes without changing a bit."""
+class Training(Generic[S]):
+    """What stays the same during a run; who computes may differ between two resumes without changing a bit."""
 
     work: Work
-    recipe: Recipe
     settings: Settings
     batches: Windows
-    backend: Backend
+    runner: Runner[S]
 
-    def train(self, state: State, log: RunLog, stop: StopRequest) -> State:
+    def train(self, state: S, log: Log, stop: StopRequest) -> S:
         """Step until the last step or a stop request, and leave a complete state of the step reached.
 
         Raises `UsageError` when a step has no finite result: nothing of that step is written.
         """
         last_step, saved = self.settings.steps, state.step
-        with progress("training", last_step, state.step) as report:
-            while state.step < last_step and not stop:
-                state, detail = self._step(state, log)
-                if self.settings.keeps(state.step) or stop:
+        with self._progress(state.step) as report:
+            while state.step < last_step and not self.runner.stops(bool(stop)):
+                state, detail = self._step(state, log, stop)
+                if self.settings.keeps(state.step):
                     self.save(state, log)
                     saved = state.step
                 report(state.step, detail)
-        if saved != state.step:  # asked to stop between the test for it and the loop's
+        if saved != state.step:  # asked to stop
             self.save(state, log)
         return state
 
-    def save(self, state: State, log: RunLog) -> None:
+    def _progress(self, done: int) -> AbstractContextManager[Report]:
+        return progress("training", self.settings.steps, done) if self.runner.leads else nullcontext(_unseen)
+
+    def save(self, state: S, log: Log) -> None:
         """Complete a state: first what was appended so far, then the state, then drop those kept only for resume."""
         log.sync()
-        found = document(state, self.recipe, self.backend.ops)
-        write_state(self.work.state(state.step), self.backend.host(state), found)
+        self.runner.write(state, self.work.state(state.step))
+        if not self.runner.leads:
+            return
         for step_number in complete_steps(self.work.states):
             if step_number < state.step and not self.settings.keeps(step_number):
                 remove(self.work.state(step_number))
 
-    def _step(self, state: State, log: RunLog) -> tuple[State, str]:
+    def _step(self, state: S, log: Log, stop: StopRequest) -> tuple[S, str]:
         started = time.perf_counter()
         tokens = self.batches.tokens(state.step)  # (sequences, context_length + 1)
         try:
-            new, result = self.backend.step(state, tokens, self.recipe)
+            new, result, root = self.runner.step(state, tokens, bool(stop))
         except NonFinite as error:
             raise UsageError(
                 f"step {state.step} has no finite result: {error.message}",
                 hint="the recipe diverges: lower schedule.peak_lr, or set optimizer.clip_norm; earlier states are kept",
             ) from error
-        root = state_digests(new, self.recipe, self.backend.ops).root(new.step)
         seconds = time.perf_counter() - started
         targets = tokens.shape[0] * (tokens.shape[1] - 1)
-        metrics = _metrics(state.step, result, seconds, targets)
+        metrics = _metrics(new.step - 1, result, seconds, targets)
         log.append(_row(root, batch_digest(tokens), result), result.leaves, tokens, metrics)
         return new, f"loss {metrics['loss']:.4f}, {metrics['tokens_per_second']:.0f} tokens/s"
+
+
+def _unseen(done: int, detail: str) -> None:
+    """Progress of a rank that does not lead."""
 
 
 def _row(state_after: Digest, batch: Digest, result: StepResult) -> RecordRow:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,19 +16,36 @@ from auditkit.errors import AuditkitError, BadArtifact, MachineFault, Unsupporte
 from auditkit.formats import record
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.run import RECORDS
-from auditkit.model.state import State, document, initial_state
-from auditkit.replay.backend import Backend, choose
+from auditkit.model.state import State, initial_state
+from auditkit.replay.backend import choose
 from auditkit.verdict import Verdict
 from trainer import lock, prepared, recipe_toml, witness
 from trainer.batches import open_batches
 from trainer.disk import remove_temporaries, write_atomic
 from trainer.log import RunLog, read_rows
 from trainer.loop import Training
+from trainer.parallel.place import launched
 from trainer.plot import plot_loss
 from trainer.prepared import Prepared
-from trainer.states import StoredState, complete_steps, load_state
-from trainer.stop import watch_signals
+from trainer.runner import OneProcess, Runner
+from trainer.states import StoredState, complete_steps
+from trainer.stop import StopRequest, watch_signals
 from trainer.work import Settings, Work
+
+
+@dataclass(frozen=True)
+class Machine:
+    """On what to compute; no bit depends on it.
+
+    threads   None for all processors, divided among the ranks of this machine
+    backend   what carries arrays between ranks: "gloo", "nccl", or "" for the one that fits the devices
+    wait      seconds that a rank waits for another one that is alive but does not come
+    """
+
+    threads: int | None = None
+    device: str = "cpu"
+    backend: str = ""
+    wait: float = 1800.0
 
 
 @dataclass(frozen=True)
@@ -35,15 +55,42 @@ class RunOptions:
     steps: int | None
     state_every: int
     keep_states: tuple[int, ...]
-    threads: int
-    device: str = "cpu"
+    machine: Machine = Machine()
 
 
-def start(recipe_path: Path, folder: Path, options: RunOptions) -> tuple[int, str]:
+Ended = tuple[int, str]  # the exit code, and a summary for people
+Open = Callable[[Recipe, Settings], Runner[Any]]  # who computes the run; raises where it cannot be computed here
+
+
+def start(recipe_path: Path, folder: Path, options: RunOptions) -> Ended:
     """Train by a recipe file in a prepared work folder; returns the exit code and a summary for people.
 
     Raises `UsageError` if the folder holds a run already or recipe, options and data do not fit.
     """
+    return _on(options.machine, folder, lambda open_runner: _start(recipe_path, folder, options, open_runner))
+
+
+def resume(folder: Path, *, steps: int | None, machine: Machine) -> Ended:
+    """Go on from the last complete state, up to `steps` if given; returns the exit code and a summary for people.
+
+    Raises `UsageError` if there is no run, `BadArtifact` if a file of it was damaged.
+    """
+    return _on(machine, folder, lambda open_runner: _resume(folder, steps, open_runner))
+
+
+def _on(machine: Machine, folder: Path, lead: Callable[[Open], Ended]) -> Ended:
+    """Run `lead` in this process, or, started by torchrun, on the rank that leads the others."""
+    place = launched()
+    if place is not None:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # else a lost rank is followed by pages of C++ frames
+        from trainer.parallel.launch import on_ranks  # brings torch
+
+        return on_ranks(place, machine, folder, lead)
+    threads = machine.threads or os.cpu_count() or 1
+    return lead(lambda recipe, settings: OneProcess(choose(machine.device, threads), recipe))
+
+
+def _start(recipe_path: Path, folder: Path, options: RunOptions, open_runner: Open) -> Ended:
     with lock.hold(folder):
         work = Work(folder)
         data = prepared.load(work)
@@ -55,18 +102,13 @@ def start(recipe_path: Path, folder: Path, options: RunOptions) -> tuple[int, st
                 hint=f"python -m trainer resume {folder}, or prepare another",
             )
         settings = _settings(recipe, options)
-        data.check_end(recipe, settings.steps)
-        backend = choose(options.device, options.threads)  # before anything says that the run was started
+        runner = open_runner(recipe, settings)  # before anything says that the run was started
         work.save_settings(settings)
         write_atomic(work.recipe, recipe.encode())
-        return _go_on(work, data, recipe, settings, backend)
+        return _go_on(work, data, recipe, settings, runner)
 
 
-def resume(folder: Path, *, steps: int | None, threads: int, device: str = "cpu") -> tuple[int, str]:
-    """Go on from the last complete state, up to `steps` if given; returns the exit code and a summary for people.
-
-    Raises `UsageError` if there is no run, `BadArtifact` if a file of it was damaged.
-    """
+def _resume(folder: Path, steps: int | None, open_runner: Open) -> Ended:
     with lock.hold(folder):
         work = Work(folder)
         recipe = work.load_recipe()
@@ -74,9 +116,8 @@ def resume(folder: Path, *, steps: int | None, threads: int, device: str = "cpu"
         data.check_recipe(recipe)
         settings = work.load_settings()
         if steps is not None and steps != settings.steps:
-            data.check_end(recipe, steps)
             settings = _with_steps(work, recipe, settings, steps)
-        return _go_on(work, data, recipe, settings, choose(device, threads))
+        return _go_on(work, data, recipe, settings, open_runner(recipe, settings))
 
 
 def _settings(recipe: Recipe, options: RunOptions) -> Settings:
@@ -107,15 +148,15 @@ def _check_steps(recipe: Recipe, steps: int) -> None:
         )
 
 
-def _go_on(work: Work, data: Prepared, recipe: Recipe, settings: Settings, backend: Backend) -> tuple[int, str]:
+def _go_on(work: Work, data: Prepared, recipe: Recipe, settings: Settings, runner: Runner[Any]) -> Ended:
     remove_temporaries(work.folder)
     work.states.mkdir(exist_ok=True)
     remove_temporaries(work.states)
     batches = open_batches(work, data, recipe.batch.sequences)
-    backend.self_test()  # MachineFault: such a machine would publish what nobody else can repeat
-    training = Training(work, recipe, settings, batches, backend)
+    runner.self_test()  # MachineFault: such a machine would publish what nobody else can repeat
+    training = Training(work, settings, batches, runner)
     with watch_signals() as stop:
-        state, log = _recover(training)
+        state, log = _recover(training, recipe)
         try:
             with log:
                 state = training.train(state, log, stop)
@@ -123,21 +164,26 @@ def _go_on(work: Work, data: Prepared, recipe: Recipe, settings: Settings, backe
             console.tell(f"what was complete is kept; python -m trainer resume {work.folder} goes on, on any device")
             raise
         summary = _finish(training, state)
-    return Verdict.INTERRUPTED.code if stop.signal is signal.SIGINT else Verdict.MATCH.code, summary
+    return exit_code(stop), summary
 
 
-def _recover(training: Training) -> tuple[State, RunLog]:
+def exit_code(stop: StopRequest) -> int:
+    """How a training ends that came to its end, or was asked to stop."""
+    return Verdict.INTERRUPTED.code if stop.signal is signal.SIGINT else Verdict.MATCH.code
+
+
+def _recover(training: Training[Any], recipe: Recipe) -> tuple[Any, RunLog]:
     """The last complete state, with all files cut to it; or state 0, if the run did not come that far."""
-    work, recipe = training.work, training.recipe
+    work = training.work
     steps = complete_steps(work.states)
     if not steps:
-        return _begin(training)
+        return _begin(training, recipe)
     folder = work.state(steps[-1])
     try:
         stored = StoredState.open(folder)
-        state = training.backend.place(load_state(stored, recipe))
         if stored.document.step != steps[-1]:
             raise BadArtifact(f"{folder}: holds the state of step {stored.document.step}")
+        state = training.runner.load(stored)
         rows = read_rows(work.folder, state.step)
         if rows and rows[-1].state_after != stored.document.root():
             raise BadArtifact(f"{folder}: not the state that record {state.step - 1} leads to")
@@ -150,19 +196,20 @@ def _recover(training: Training) -> tuple[State, RunLog]:
         raise
 
 
-def _begin(training: Training) -> tuple[State, RunLog]:
-    work, recipe = training.work, training.recipe
+def _begin(training: Training[Any], recipe: Recipe) -> tuple[Any, RunLog]:
+    work = training.work
     records = work.folder / RECORDS
     if records.is_file() and records.stat().st_size > len(record.MAGIC):
         # State 0 is completed before the first record is written, so somebody took the states away.
         raise BadArtifact(f"{work.folder}: there are records but no state", hint="put the states back, or prepare anew")
-    state = training.backend.place(_initial_state(recipe))
+    state = training.runner.first(lambda: first_state(recipe))
     log = RunLog.create(work.folder)
     training.save(state, log)
     return state, log
 
 
-def _initial_state(recipe: Recipe) -> State:
+def first_state(recipe: Recipe) -> State:
+    """State 0 of a recipe, NumPy arrays. Raises `UsageError` if it is not finite."""
     with np.errstate(over="ignore"):  # told below, in words
         state = initial_state(recipe)
     for name, array in state.params.items():
@@ -171,7 +218,7 @@ def _initial_state(recipe: Recipe) -> State:
     return state
 
 
-def _finish(training: Training, state: State) -> str:
+def _finish(training: Training[Any], state: Any) -> str:
     work, last = training.work, training.settings.steps
     try:
         plot_loss(work.metrics, work.loss_plot, title=f"{work.folder.resolve().name}: {state.step} of {last} steps")
@@ -179,4 +226,4 @@ def _finish(training: Training, state: State) -> str:
         console.tell(f"no loss plot: {error.message}; {error.hint}")
     if state.step < last:
         console.tell(f"stopped; python -m trainer resume {work.folder} goes on")
-    return f"step {state.step} of {last}\nstate {document(state, training.recipe, training.backend.ops).root()}"
+    return f"step {state.step} of {last}\nstate {training.runner.root(state)}"

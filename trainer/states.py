@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,18 +37,29 @@ def complete_steps(states: Path) -> list[int]:
 
 
 def write_state(folder: Path, state: State, document: StateDocument, *, shard_bytes: int = SHARD_BYTES) -> None:
+    """Write a state of NumPy arrays, see `write_tensors`."""
+    arrays = {(role, name): array for name, role, array in state.tensors()}
+    write_tensors(folder, document, lambda entry: arrays[entry.order], shard_bytes=shard_bytes)
+
+
+def write_tensors(
+    folder: Path,
+    document: StateDocument,
+    fetch: Callable[[TensorEntry], NDArray[Any]],
+    *,
+    shard_bytes: int = SHARD_BYTES,
+) -> None:
     """Write a state and give it its folder name at the end; a folder already there is replaced.
 
-    Shards hold the tensors in document order, one zstd frame for the safetensors header and one a tensor.
+    fetch: gives each tensor in document order, one at a time, so that memory need not hold them all. Shards hold the
+    tensors in that order, one zstd frame for the safetensors header and one a tensor.
     """
-    arrays = {(role, name): array for name, role, array in state.tensors()}
     temporary = folder.with_name(f"{TEMPORARY}{folder.name}-{os.getpid()}")
     with writing(folder):
         temporary.mkdir(parents=True)
         shards = []
         for number, entries in enumerate(_cut(document.tensors, shard_bytes)):
-            tensors = [(entry, arrays[entry.order]) for entry in entries]
-            shards.append(_write_shard(temporary / f"shard-{number:05d}.safetensors.zst", tensors))
+            shards.append(_write_shard(temporary / f"shard-{number:05d}.safetensors.zst", entries, fetch))
         write_atomic(temporary / STATE_DOCUMENT, document.encode())
         write_atomic(temporary / STATE_INDEX, StateIndex(tuple(shards)).encode())
         if folder.exists():
@@ -70,10 +81,12 @@ def _cut(entries: Iterable[TensorEntry], limit: int) -> list[list[TensorEntry]]:
     return groups
 
 
-def _write_shard(path: Path, tensors: Sequence[tuple[TensorEntry, NDArray[Any]]]) -> ShardEntry:
+def _write_shard(
+    path: Path, entries: Sequence[TensorEntry], fetch: Callable[[TensorEntry], NDArray[Any]]
+) -> ShardEntry:
     hasher = Hasher()
     frames: list[FrameEntry] = []
-    header = _header(entry for entry, _ in tensors).encode()
+    header = _header(entries).encode()
     with path.open("wb") as file:
 
         def add(name: str, role: str, raw: bytes | NDArray[Any], raw_length: int) -> None:
@@ -83,8 +96,8 @@ def _write_shard(path: Path, tensors: Sequence[tuple[TensorEntry, NDArray[Any]]]
             file.write(frame)
 
         add("", HEADER_ROLE, header, len(header))
-        for entry, array in tensors:
-            add(entry.name, entry.role, little_endian(array), entry.nbytes)
+        for entry in entries:
+            add(entry.name, entry.role, little_endian(fetch(entry)), entry.nbytes)
         sync_file(file)
     return ShardEntry(path.name, hasher.size, hasher.hexdigest(), tuple(frames))
 
@@ -139,6 +152,16 @@ class StoredState:
 
 def load_state(stored: StoredState, recipe: Recipe) -> State:
     """The state to train on; raises `BadArtifact` if it is not one of this recipe or a tensor is wrong."""
+    check_tensors(stored, recipe)
+    arrays = {entry.order: array.astype(np.float32) for entry, array in stored.tensors()}
+    # In the recipe's own order, as `initial_state` has them: nothing may depend on how a state was come by.
+    names = [name for name, role in expected_tensors(recipe) if role == "param"]
+    params, adam_m, adam_v = ({name: arrays[role, name] for name in names} for role in ("param", "adam_m", "adam_v"))
+    return State(stored.document.step, params, adam_m, adam_v)
+
+
+def check_tensors(stored: StoredState, recipe: Recipe) -> None:
+    """Raises `BadArtifact` if a state is not one of this recipe; its tensors are not read."""
     document = stored.document
     if document.recipe != recipe.digest():
         raise BadArtifact(f"{stored.folder}: a state of another recipe")
@@ -150,8 +173,3 @@ def load_state(stored: StoredState, recipe: Recipe) -> State:
         raise BadArtifact(
             f"{stored.folder}: tensor {role}/{name} has shape {found.get(wrong[0])}, expected {expected.get(wrong[0])}"
         )
-    arrays = {entry.order: array.astype(np.float32) for entry, array in stored.tensors()}
-    # In the recipe's own order, as `initial_state` has them: nothing may depend on how a state was come by.
-    names = [name for name, role in expected if role == "param"]
-    params, adam_m, adam_v = ({name: arrays[role, name] for name in names} for role in ("param", "adam_m", "adam_v"))
-    return State(document.step, params, adam_m, adam_v)

@@ -14,8 +14,9 @@ from auditkit.cli import console
 class StopRequest:
     """Which signal asked for the end; None while nobody did."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tells: bool = True) -> None:
         self.signal: signal.Signals | None = None
+        self._tells = tells
 
     def __bool__(self) -> bool:
         return self.signal is not None
@@ -26,13 +27,17 @@ class StopRequest:
         if self.signal is signal.SIGINT and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.signal = signal.Signals(number)
-        console.tell(f"{self.signal.name.lower()}: finishing this step, then saving")
+        if self._tells:
+            console.tell(f"{self.signal.name.lower()}: finishing this step, then saving")
 
 
 @contextlib.contextmanager
-def watch_signals() -> Iterator[StopRequest]:
-    """Catch SIGINT and SIGTERM inside the block; in a thread other than the main one nothing is caught."""
-    request = StopRequest()
+def watch_signals(*, tells: bool = True) -> Iterator[StopRequest]:
+    """Catch SIGINT and SIGTERM inside the block; in a thread other than the main one nothing is caught.
+
+    tells: whether a signal is answered with a line on stderr.
+    """
+    request = StopRequest(tells=tells)
     if threading.current_thread() is not threading.main_thread():
         yield request
         return

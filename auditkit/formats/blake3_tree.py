@@ -101,8 +101,11 @@ def _batches(parts: Sequence[_Chunks]) -> Iterator[_Chunks]:
 
 
 def _together(parts: list[_Chunks]) -> _Chunks:
-    rows = ([part.words for part in parts], [part.numbers for part in parts], [part.lengths for part in parts])
-    return _Chunks(*(np.concatenate(row) for row in rows))
+    return _Chunks(
+        np.concatenate([part.words for part in parts]),
+        np.concatenate([part.numbers for part in parts]),
+        np.concatenate([part.lengths for part in parts]),
+    )
 
 
 def check_part(part_size: int, first: int, size: int) -> None:

@@ -67,6 +67,10 @@ class Backend:
         """What a report says of the device besides its name; nothing for a processor, which every report names."""
         return {}
 
+    def on_device(self, work: Callable[[], T]) -> T:
+        """What `work` returns; the device of this back end is the current one meanwhile."""
+        return work()
+
     def place(self, state: State) -> State:
         """The state with its arrays where this back end computes."""
         return state
@@ -115,10 +119,10 @@ class CudaBackend(Backend):
                 state, tokens, recipe, self.ops, on_micro_batch=on_micro_batch, gradients=gradients, work_key=work_key
             )
 
-        return self._on_device(one)
+        return self.on_device(one)
 
-    def _on_device(self, work: Callable[[], T]) -> T:
-        """What `work` returns, with the device the current one. After an error all that it allocated is given back."""
+    def on_device(self, work: Callable[[], T]) -> T:
+        """As Backend.on_device. After an error all that it allocated is given back."""
         try:
             with self.ops.device.use():
                 return work()
@@ -139,7 +143,7 @@ class CudaBackend(Backend):
             self.ops.reset()
             self_test.run(self.ops, self.ops.place)
 
-        self._on_device(one)
+        self.on_device(one)
 
     def describe(self) -> dict[str, str]:
         """Architecture, driver and CuPy."""
@@ -147,11 +151,11 @@ class CudaBackend(Backend):
 
     def place(self, state: State) -> State:
         """The state on the device."""
-        return self._on_device(lambda: _moved(state, self.ops.place))
+        return self.on_device(lambda: _moved(state, self.ops.place))
 
     def host(self, state: State) -> State:
         """The state as NumPy arrays."""
-        return self._on_device(lambda: _moved(state, self.ops.host))
+        return self.on_device(lambda: _moved(state, self.ops.host))
 
 
 def _moved(state: State, move: Callable[[Any], Any]) -> State:

@@ -1,0 +1,151 @@
+"""A run on several ranks, as the training loop sees it; and what the ranks do that follow the leading one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from auditkit.formats.digest import Digest
+from auditkit.formats.leaves import MicroBatchLeaf
+from auditkit.formats.recipe import Recipe
+from auditkit.formats.record import RecordRow
+from auditkit.formats.tensors import TensorEntry
+from auditkit.model.state import State, digests_of, document, document_of
+from auditkit.model.step import StepResult
+from auditkit.replay.backend import Backend
+from trainer.parallel.agree import Caught, agree
+from trainer.parallel.group import Array, Group
+from trainer.parallel.layout import BUCKET, Layout
+from trainer.parallel.memory import memory_of
+from trainer.parallel.step import RankState, RankStep, fill, rank_state
+from trainer.states import StoredState, check_tensors, write_tensors
+
+_FIRST = b"first"
+
+
+class Ranks:
+    """This rank's part, a Runner. States are written by rank 0 from what the others send, tensor by tensor."""
+
+    def __init__(self, group: Group, backend: Backend, recipe: Recipe, *, bucket: int = BUCKET) -> None:
+        """Raises UsageError where the recipe's fold does not fit the number of ranks."""
+        self._group, self._backend, self._recipe = group, backend, recipe
+        self._layout, self._memory = Layout(recipe.model, group.size), memory_of(backend.ops)
+        options: dict[str, Any] = {"threads": backend.threads, "bucket": bucket}
+        self._step = backend.on_device(
+            lambda: RankStep(group, self._layout, self._memory, backend.ops, recipe, **options)
+        )
+        self._stops = False
+
+    @property
+    def leads(self) -> bool:
+        """Rank 0 does."""
+        return self._group.rank == 0
+
+    def self_test(self) -> None:
+        """As Runner.self_test, on every rank."""
+        caught = Caught()
+        with caught.catching():
+            self._backend.self_test()
+        agree(self._group, caught, b"")
+
+    def first(self, make: Callable[[], State]) -> RankState:
+        """As Runner.first; the other ranks `follow`."""
+        self._group.gather_bytes(_FIRST)
+        return self._first(make)
+
+    def load(self, stored: StoredState) -> RankState:
+        """As Runner.load; the other ranks `follow`."""
+        self._group.gather_bytes(b"%d" % stored.document.step)
+        return self._load(stored)
+
+    def follow(self, make: Callable[[], State], find: Callable[[int], StoredState]) -> tuple[RankState, bool]:
+        """What rank 0 begins with, and whether it is state 0 made anew; `find` opens the state of a step."""
+        said = self._group.gather_bytes(b"")[0]
+        return (self._first(make), True) if said == _FIRST else (self._load(find(int(said))), False)
+
+    def step(self, state: RankState, tokens: NDArray[Any], asked: bool) -> tuple[RankState, StepResult, Digest]:
+        """As Runner.step."""
+        self._group.doing(f"step {state.step}")
+        new, result, self._stops = self._backend.on_device(lambda: self._step(state, tokens, asked))
+        return new, result, self.root(new)
+
+    def stops(self, asked: bool) -> bool:
+        """Whether any rank was asked to stop, up to the last step: all ranks know the same."""
+        return self._stops
+
+    def root(self, state: RankState) -> Digest:
+        """As Runner.root."""
+        return digests_of(self._recipe, state.digests).root(state.step)
+
+    def write(self, state: RankState, folder: Path) -> None:
+        """As Runner.write."""
+        self._group.doing(f"writing state {state.step}")
+        found = document_of(state.step, self._recipe, state.digests)
+
+        def fetch(entry: TensorEntry) -> NDArray[Any]:
+            return self._backend.on_device(lambda: self._gathered(state, entry))
+
+        if self.leads:
+            write_tensors(folder, found, fetch)
+        else:
+            for entry in found.tensors:
+                fetch(entry)
+
+    def _gathered(self, state: RankState, entry: TensorEntry) -> NDArray[Any]:
+        """A whole tensor on rank 0; elsewhere nothing of use."""
+        if entry.role == "param":
+            return self._memory.host(state.params[entry.name])
+        arrays = {"adam_m": state.adam_m, "adam_v": state.adam_v}[entry.role]
+        nothing = self._memory.zeros(0, np.float32)
+        slot, mine = self._layout.slot[entry.name], nothing
+        whole = self._memory.zeros(slot.elements, np.float32) if self.leads else nothing
+        into: list[Array] = [nothing] * self._group.size
+        for rank, pieces in enumerate(self._layout.pieces):
+            for number, piece in enumerate(pieces):
+                if piece.slot == slot and self.leads:
+                    into[rank] = whole[piece.first : piece.stop]
+                if piece.slot == slot and rank == self._group.rank:
+                    mine = arrays[number]
+        self._group.all_to_all([mine, *[nothing] * (self._group.size - 1)], into).wait()
+        return self._memory.host(whole).reshape(slot.shape if self.leads else 0)
+
+    def _first(self, make: Callable[[], State]) -> RankState:
+        state = make()
+        digests = {entry.order: entry.digest for entry in document(state, self._recipe).tensors}
+
+        def place() -> RankState:
+            held = rank_state(self._layout, self._group.rank, self._memory, 0, digests)
+            for name, role, tensor in state.tensors():
+                fill(held, self._layout, self._group.rank, self._memory, (role, name), tensor)
+            return held
+
+        return self._backend.on_device(place)
+
+    def _load(self, stored: StoredState) -> RankState:
+        """Tensor by tensor: of moments only this rank's ranges are kept."""
+        check_tensors(stored, self._recipe)
+        digests = {entry.order: entry.digest for entry in stored.document.tensors}
+
+        def place() -> RankState:
+            held = rank_state(self._layout, self._group.rank, self._memory, stored.document.step, digests)
+            for entry, tensor in stored.tensors():
+                fill(held, self._layout, self._group.rank, self._memory, entry.order, tensor.astype(np.float32))
+            return held
+
+        return self._backend.on_device(place)
+
+
+class NoLog:
+    """The log of a rank that does not lead."""
+
+    def append(
+        self, row: RecordRow, parts: tuple[MicroBatchLeaf, ...], tokens: NDArray[Any], metrics: dict[str, Any]
+    ) -> None:
+        """Rank 0 writes it."""
+
+    def sync(self) -> None:
+        """Nothing to flush."""

@@ -1,0 +1,283 @@
+"""Ranks as processes that torchrun has started, over torch.distributed: the only file that imports it.
+
+torch moves bytes and adds int64; it computes nothing else. Gloo carries everything that lies on hosts. NCCL carries
+arrays of GPUs, where each rank has one of its own; with Gloo in its place they go through the host, so that several
+ranks can share a card.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from auditkit.errors import AuditkitError, Unsupported
+from auditkit.kernels.backend import CudaOps
+from auditkit.model.ops import Ops
+from trainer.parallel.group import Array, Gathering, Pending
+from trainer.parallel.memory import HostMemory, Memory, memory_of
+from trainer.parallel.place import Place
+from trainer.parallel.watch import Times, Watch, first_line
+
+CONNECT = 60.0  # seconds to reach the store
+_FOREVER = timedelta(days=365)  # torch's own time limits: `Watch` is quicker, and says who is missing
+_SLOT = 1 << 12  # bytes that the first round of a gathering carries
+_LENGTH = 8  # of them say how many there are
+_PAUSES = 2e-5, 5e-3  # seconds between two looks at something under way: the shortest, the longest
+_PORT = "another program may use the port: torchrun --master-port chooses one, MASTER_ADDR the machine of rank 0"
+_NETWORK = "GLOO_SOCKET_IFNAME (and NCCL_SOCKET_IFNAME) name the network interface between the machines"
+_NO_NCCL = "--backend gloo moves arrays through the host, and lets ranks share a card"
+
+Move = Callable[[], None]
+
+
+class Bridge(Protocol):
+    """How arrays of a back end become torch's tensors, and what carries those."""
+
+    def stream(self) -> AbstractContextManager[Any]: ...
+    def tensor(self, array: Array) -> torch.Tensor: ...
+    def back(self, tensor: torch.Tensor, array: Array) -> None: ...
+    def exchange(self, into: list[torch.Tensor], parts: list[torch.Tensor]) -> tuple[Any, Move]: ...
+
+    @property
+    def carrier(self) -> Any: ...
+
+
+class HostBridge:
+    """Arrays by way of the host over Gloo: NumPy's as they are, a device's as copies."""
+
+    def __init__(self, control: Any, memory: Memory) -> None:
+        self.carrier, self._memory = control, memory
+
+    def stream(self) -> AbstractContextManager[Any]:
+        """Nothing runs beside the host."""
+        return contextlib.nullcontext()
+
+    def tensor(self, array: Array) -> torch.Tensor:
+        """The array's memory, or a copy of it on the host."""
+        return torch.from_numpy(self._memory.host(array).reshape(-1))
+
+    def back(self, tensor: torch.Tensor, array: Array) -> None:
+        """Bring a copy on the host back."""
+        values = tensor.numpy()
+        if not (isinstance(array, np.ndarray) and np.shares_memory(array, values)):
+            self._memory.copy(array, self._memory.place(values))
+
+    def exchange(self, into: list[torch.Tensor], parts: list[torch.Tensor]) -> tuple[Any, Move]:
+        """All to all, as one array each way."""
+        given, found = torch.cat(parts), torch.empty(sum(map(len, into)), dtype=into[0].dtype)
+        lengths = [[len(part) for part in side] for side in (into, parts)]
+        work = dist.all_to_all_single(found, given, *lengths, group=self.carrier, async_op=True)
+
+        def finish() -> None:
+            for target, values in zip(into, found.split(lengths[0]), strict=True):
+                target.copy_(values)
+
+        return work, finish
+
+
+class CudaBridge:
+    """Arrays of this rank's own CUDA device over NCCL, without a copy, in order with all else on its stream."""
+
+    def __init__(self, ops: CudaOps, carrier: Any) -> None:
+        self.carrier = carrier
+        index = ops.device.index
+        self._stream = torch.cuda.ExternalStream(ops.device.stream.ptr, device=torch.device("cuda", index))
+
+    def stream(self) -> AbstractContextManager[Any]:
+        """The device's stream is torch's current one."""
+        current: AbstractContextManager[Any] = torch.cuda.stream(self._stream)
+        return current
+
+    def tensor(self, array: Array) -> torch.Tensor:
+        """The array's memory."""
+        return torch.from_dlpack(array.reshape(-1))
+
+    def back(self, tensor: torch.Tensor, array: Array) -> None:
+        """It is there."""
+
+    def exchange(self, into: list[torch.Tensor], parts: list[torch.Tensor]) -> tuple[Any, Move]:
+        """All to all, from and to the arrays themselves."""
+        return dist.all_to_all(into, parts, group=self.carrier, async_op=True), lambda: None
+
+
+class TorchGroup(Gathering):
+    """This process's part in the group."""
+
+    def __init__(self, control: Any, rank: int, size: int, watch: Watch) -> None:
+        """control: a Gloo group of all ranks. Arrays are NumPy's until `carry_by_host` or `carry_by_nccl`."""
+        self.rank, self.size, self.watch, self._control = rank, size, watch, control
+        self._bridge: Bridge = HostBridge(control, HostMemory())
+
+    def carry_by_host(self, ops: Ops) -> None:
+        """Let Gloo carry the arrays of these ops, through the host if they lie on a device."""
+        self._bridge = HostBridge(self._control, memory_of(ops))
+
+    def carry_by_nccl(self, ops: CudaOps) -> None:
+        """Let NCCL carry the arrays of this rank's device. Raises Unsupported where it cannot, on every rank."""
+        for key in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING", "TORCH_NCCL_DUMP_ON_TIMEOUT"):
+            os.environ.setdefault(key, "0")  # they would end the process with a trace of their own
+        try:
+            torch.cuda.set_device(ops.device.index)
+            self._bridge = CudaBridge(ops, dist.new_group(backend="nccl", timeout=_FOREVER))
+            with ops.device.use():  # makes the communicator
+                self.all_gather_ranges([ops.device.zeros((1,), np.float32) for _ in range(self.size)]).wait()
+                ops.device.synchronize()
+        except RuntimeError as error:
+            raise Unsupported(f"NCCL cannot be used: {first_line(error)}", hint=_NO_NCCL) from error
+
+    def reduce_scatter(self, parts: Sequence[Array]) -> Pending:
+        """As Group.reduce_scatter: a reduction to each rank, since the parts have any lengths."""
+        return self._each(parts, lambda tensor, rank: dist.reduce(tensor, rank, **self._options()), {self.rank})
+
+    def all_gather_ranges(self, ranges: Sequence[Array]) -> Pending:
+        """As Group.all_gather_ranges: a broadcast from each rank."""
+        others = set(range(self.size)) - {self.rank}
+        return self._each(ranges, lambda tensor, rank: dist.broadcast(tensor, rank, **self._options()), others)
+
+    def all_to_all(self, parts: Sequence[Array], into: Sequence[Array]) -> Pending:
+        """As Group.all_to_all."""
+        with self._bridge.stream(), self._explained():
+            tensors = [self._bridge.tensor(array) for array in into]
+            work, finish = self._bridge.exchange(tensors, [self._bridge.tensor(part) for part in parts])
+
+        def bring() -> None:
+            finish()
+            for tensor, array in zip(tensors, into, strict=True):
+                if array.size:
+                    self._bridge.back(tensor, array)
+
+        return _Moves(self, [(work, bring)], (parts, into))
+
+    def gather_bytes(self, data: bytes) -> list[bytes]:
+        """As Group.gather_bytes: one round of a fixed size, and another one if anything is longer."""
+        rest = _SLOT - _LENGTH
+        first = self._gather(len(data).to_bytes(_LENGTH, "little") + data[:rest].ljust(rest, b"\0"))
+        lengths = [int.from_bytes(text[:_LENGTH], "little") for text in first]
+        longest = max(lengths) - rest
+        second = self._gather(data[rest:].ljust(longest, b"\0")) if longest > 0 else [b""] * self.size
+        return [(a[_LENGTH:] + b)[:length] for a, b, length in zip(first, second, lengths, strict=True)]
+
+    def doing(self, what: str) -> None:
+        """As Group.doing."""
+        self.watch.doing(what)
+
+    def close(self) -> None:
+        """As Group.close."""
+        self.barrier()
+        self.watch.close()
+        with contextlib.suppress(RuntimeError):
+            dist.destroy_process_group()
+
+    def _options(self) -> dict[str, Any]:
+        return {"group": self._bridge.carrier, "async_op": True}
+
+    def _each(self, arrays: Sequence[Array], move: Callable[[torch.Tensor, int], Any], changed: set[int]) -> Pending:
+        """Begin one collective for each array that is not empty, with its rank; those of `changed` come back."""
+        moves: list[tuple[Any, Move]] = []
+        with self._bridge.stream(), self._explained():
+            for rank, array in enumerate(arrays):
+                if array.size:
+                    tensor = self._bridge.tensor(array)
+                    moves.append((move(tensor, rank), self._bringing(tensor, array) if rank in changed else _nothing))
+        return _Moves(self, moves, arrays)
+
+    def _bringing(self, tensor: torch.Tensor, array: Array) -> Move:
+        return lambda: self._bridge.back(tensor, array)
+
+    def _gather(self, data: bytes) -> list[bytes]:
+        mine = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        found = [torch.empty_like(mine) for _ in range(self.size)]
+        with self._explained():
+            work = dist.all_gather(found, mine, group=self._control, async_op=True)
+        self.finish(work)
+        return [tensor.numpy().tobytes() for tensor in found]
+
+    def finish(self, work: Any) -> None:
+        """Wait for one collective. Raises RankLost or AlreadyTold once it is clear that it will not end."""
+        pause, longest = _PAUSES
+        self.watch.waiting(True)
+        try:
+            with self._bridge.stream(), self._explained():
+                while not work.is_completed():
+                    self.watch.check()
+                    time.sleep(pause)
+                    pause = min(1.2 * pause, longest)
+                work.wait()
+        finally:
+            self.watch.waiting(False)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Any:
+        """Turn what a failed collective raises into what the ranks agree on."""
+        try:
+            yield
+        except AuditkitError:
+            raise
+        except RuntimeError as error:
+            self.watch.suspect(error)
+
+
+class _Moves:
+    """Collectives under way; `held` are the arrays that they read and write."""
+
+    def __init__(self, group: TorchGroup, moves: list[tuple[Any, Move]], held: Any) -> None:
+        self._group, self._moves, self._held = group, moves, held
+
+    def wait(self) -> None:
+        """Return once all have ended and their results are in place."""
+        for work, bring in self._moves:
+            self._group.finish(work)
+            bring()
+        self._moves, self._held = [], None
+
+
+def _nothing() -> None:
+    """What an array needs that does not change here."""
+
+
+def open_watch(place: Place, times: Times) -> tuple[Watch, Any]:
+    """The watch over the other ranks, and the store through which they meet. Raises Unsupported in bounded time."""
+    torch.set_num_threads(1)  # it has nothing to compute
+    try:
+        stores = [_store(place, is_host=place.holds_store), _store(place)]
+    except RuntimeError as error:
+        where = f"{place.address}:{place.port}"
+        raise Unsupported(f"the ranks cannot meet at {where}: {first_line(error)}", hint=_PORT) from error
+    prefixed = dist.PrefixStore(f"{place.prefix}/watch", stores[0])
+    return Watch(prefixed, place.rank, place.size, times, holds_store=place.holds_store), stores[1]
+
+
+def open_group(place: Place, watch: Watch, store: Any) -> TorchGroup:
+    """Meet the other ranks. Raises Unsupported where that fails, in bounded time."""
+    watch.meet()
+    try:
+        dist.init_process_group(
+            "gloo",
+            store=dist.PrefixStore(f"{place.prefix}/gloo", store),
+            rank=place.rank,
+            world_size=place.size,
+            timeout=_FOREVER,
+        )
+    except RuntimeError as error:
+        raise Unsupported(f"the ranks do not reach each other: {first_line(error)}", hint=_NETWORK) from error
+    return TorchGroup(dist.group.WORLD, place.rank, place.size, watch)
+
+
+def _store(place: Place, *, is_host: bool = False) -> Any:
+    return dist.TCPStore(
+        place.address,
+        place.port,
+        place.size,
+        is_master=is_host,
+        timeout=timedelta(seconds=CONNECT),
+        wait_for_workers=False,
+    )
