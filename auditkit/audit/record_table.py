@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import overload
 
@@ -24,9 +25,14 @@ class RecordTable(Sequence[StepRecord]):
 
     def __init__(self, records: Iterable[StepRecord]) -> None:
         rows, sha256 = bytearray(), bytearray()
-        self._first: StepRecord | None = None
-        for record in records:
-            self._first = self._first or record
+        last: StepRecord | None = None
+        self._begun: list[StepRecord] = []  # the first record of each segment, and its place
+        self._places: list[int] = []
+        for place, record in enumerate(records):
+            if last is None or record.state_before != last.state_after:
+                self._begun.append(record)
+                self._places.append(place)
+            last = record
             digests = (record.previous, record.state_after, record.batch, record.gradient, record.micro_root)
             rows += bytes.fromhex("".join(digests)) + _BITS.pack(record.loss, record.norm, record.lr)
             sha256 += hashlib.sha256(record.encode()).digest()
@@ -52,23 +58,24 @@ class RecordTable(Sequence[StepRecord]):
         return self._record(index)
 
     def _record(self, step: int) -> StepRecord:
-        assert self._first is not None
+        number = bisect_right(self._places, step) - 1
+        begun = self._begun[number]
         previous, after, batch, gradient, micro_root, loss, norm, lr = _ROW.unpack_from(self._rows, _ROW.size * step)
-        before = self._first.state_before
-        if step:
+        before = begun.state_before
+        if step != self._places[number]:
             before = _ROW.unpack_from(self._rows, _ROW.size * (step - 1))[1].hex()
         return StepRecord(
-            run=self._first.run,
+            run=begun.run,
             step=step,
             previous=previous.hex(),
             state_before=before,
             state_after=after.hex(),
             batch=batch.hex(),
             gradient=gradient.hex(),
-            micro_batches=self._first.micro_batches,
+            micro_batches=begun.micro_batches,
             micro_root=micro_root.hex(),
             loss=loss,
             norm=norm,
             lr=lr,
-            numerics=self._first.numerics,
+            numerics=begun.numerics,
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from auditkit.errors import BadArtifact, Incomplete, Unsupported, Untrusted
+from auditkit.formats.chain import segment_record
 from auditkit.formats.checkpoint import Checkpoint
 from auditkit.formats.limits import LIMITS
 from auditkit.formats.merkle import HASH_BYTES
@@ -18,7 +19,9 @@ from auditkit.formats.note import NoteKey, SignedNote
 from auditkit.formats.policy import Policy
 from auditkit.formats.record import StepRecord
 from auditkit.formats.run import RECORDS
+from auditkit.formats.segment import SegmentRecord, parse_entry
 from auditkit.formats.tiles import WIDTH
+from auditkit.formats.timeline import Segment, Timeline
 from auditkit.replay.log_check import LogFound, records_for
 from auditkit.replay.plan import Interval
 from auditkit.replay.run import Run
@@ -54,9 +57,13 @@ class Rule:
 
 @dataclass(frozen=True)
 class Opened:
-    """A log that passed: its reader, its checkpoint, how it stands to what was seen before, and its witnesses."""
+    """A log that passed: its reader, its checkpoint, how it stands to what was seen before, and its witnesses.
+
+    `timeline` tells which entry is whose.
+    """
 
     reader: LogReader
+    timeline: Timeline
     note: SignedNote
     checkpoint: Checkpoint
     history: str
@@ -85,7 +92,7 @@ class SignedLog:
         if run.manifest.publisher is None or run.manifest.data.ids is not None or self._whole:
             return None
         steps, records = records_for(run, plan), run.manifest.artifact(RECORDS)
-        cost = len({step // WIDTH for step in steps}) * WIDTH * (RECORD_BYTES + HASH_BYTES)
+        cost = len({run.timeline.entry(step) // WIDTH for step in steps}) * WIDTH * (RECORD_BYTES + HASH_BYTES)
         at_hand = run.store.is_cached(RECORDS, records.digest, records.size)
         if self._whole is None and (at_hand or records.size <= cost):
             return None
@@ -133,8 +140,9 @@ class SignedLog:
         witnesses = verify_witnesses(reader.note, self._rule.witnesses, self._rule.threshold, log=key)
         history = memory.check(reader) if memory else "nothing can be remembered here"
         _check_begin(run, reader)
-        records = None if needed is None else {step: _record(reader, step) for step in needed}
-        return Opened(reader, reader.note, checkpoint, history, witnesses, records)
+        records = None if needed is None else {step: _record(run, reader, step) for step in needed}
+        _check_segments(run, reader, records)
+        return Opened(reader, run.timeline, reader.note, checkpoint, history, witnesses, records)
 
     def _memory(self, run: Run, key: NoteKey) -> Remembered | None:
         try:
@@ -156,7 +164,7 @@ class SignedLog:
 
 def _check_begin(run: Run, reader: LogReader) -> None:
     """Untrusted unless the log begins with the records that the manifest commits to."""
-    size, signed = run.size, reader.checkpoint().size
+    size, signed = run.timeline.entries, reader.checkpoint().size
     if signed < size:
         raise Untrusted(
             f"the publisher signed a log of {signed} records, the manifest has {size}",
@@ -170,8 +178,45 @@ def _check_begin(run: Run, reader: LogReader) -> None:
         )
 
 
-def _record(reader: LogReader, step: int) -> StepRecord:
+def _record(run: Run, reader: LogReader, step: int) -> StepRecord:
+    what = f"record {step} of the signed log"
     try:
-        return StepRecord.parse(reader.entry(step))
+        found = parse_entry(reader.entry(run.timeline.entry(step)))
     except BadArtifact as error:
-        raise BadArtifact(f"record {step} of the signed log: {error.message}", hint=error.hint) from error
+        raise BadArtifact(f"{what}: {error.message}", hint=error.hint) from error
+    if isinstance(found, SegmentRecord):
+        raise BadArtifact(f"{what}: the entry there is the record of a segment from step {found.step} on", hint=_OTHER)
+    return found
+
+
+_OTHER = "the segments in run.json are not those that the publisher signed"
+
+
+def _check_segments(run: Run, reader: LogReader, records: Mapping[int, StepRecord] | None) -> None:
+    """Compare the records of segments in the log with what follows from the manifest and the records of steps.
+
+    Those that lie between `records`; without them all of them, where the log's root shows that something differs.
+    BadArtifact naming segment and field.
+    """
+    if records is None:
+        if not run.timeline.later or run.log_root == run.manifest.log.root:
+            return
+        records = dict(enumerate(run.records))
+    for segment in run.timeline.later:
+        if segment.start in records and segment.start - 1 in records:
+            _check_segment(run, reader, segment, segment_record(segment, records[segment.start - 1]))
+
+
+def _check_segment(run: Run, reader: LogReader, segment: Segment, expected: SegmentRecord) -> None:
+    index = run.timeline.entry(segment.start) - 1
+    what = f"segment record of step {segment.start}, entry {index}"
+    try:
+        found = parse_entry(reader.entry(index))
+    except BadArtifact as error:
+        raise BadArtifact(f"{what}: {error.message}", hint=error.hint) from error
+    if not isinstance(found, SegmentRecord):
+        raise BadArtifact(f"{what}: the entry there is the record of step {found.step}", hint=_OTHER)
+    for name in ("step", "recipe", "data", "sequence", "state_after", "run", "state_before", "previous"):
+        signed, right = getattr(found, name), getattr(expected, name)
+        if signed != right:
+            raise BadArtifact(f"{what}: {name} is {signed}, {right} is expected", hint=_OTHER)

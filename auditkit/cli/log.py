@@ -28,6 +28,9 @@ Out = Annotated[
     Path | None,
     typer.Option("--out", metavar="FILE", help="The file to make (default: step-N.tlog-proof); none is overwritten."),
 ]
+AtSegment = Annotated[
+    bool, typer.Option("--segment", help="Prove the record of the segment that begins with this step, not the step's.")
+]
 Proof = Annotated[Path, typer.Argument(metavar="FILE", help="The proof, as `auditkit log prove` makes it.")]
 
 
@@ -60,6 +63,7 @@ def show(
 @app.command("prove", cls=ComputingCommand, short_help="Write a proof of a step's record for use offline.")
 def prove(
     step: Number,
+    segment: AtSegment = False,
     out: Out = None,
     run: options.Run = None,
     artifacts: options.Artifacts = None,
@@ -70,6 +74,8 @@ def prove(
     json: options.Json = False,
 ) -> Outcome:
     """Write one file that shows to anybody who knows the publisher's key what the record of a step says.
+
+    With --segment, of the segment that begins with the step: which recipe and data, from which place in them.
 
     It holds the record, its audit path and the signed checkpoint; `auditkit log check` needs nothing else.
     """
@@ -84,14 +90,16 @@ def prove(
         with opened:
             select(step=step).resolve(opened.size)
             log = _open_log(opened, _rule(publisher, policy))
-            data = make(log, step).encode()
-    place = out if out is not None else Path(f"step-{step}{SUFFIX}")
+            proof = make(log, step, segment=segment)
+    data, kind = proof.encode(), "segment" if segment else "step"
+    place = out if out is not None else Path(f"{kind}-{step}{SUFFIX}")
     write_new(place, data, mode=0o644)
     if json:
-        made = {"format": "auditkit/log-prove/v1", "path": str(place), "step": step, "bytes": len(data)}
+        made = {"format": "auditkit/log-prove/v1", "path": str(place), kind: step, "bytes": len(data)}
         return Outcome(Verdict.MATCH, to_json({"verdict": "MATCH", "code": 0, **made, "key": log.reader.key.text}))
+    named = f"segment from step {step} on" if segment else f"step   {step}"
     lines = [
-        f"step   {step}, entry {step} of {log.checkpoint.size}",
+        f"{named}, entry {proof.index} of {log.checkpoint.size}",
         f"file   {printable(str(place))}, {len(data)} bytes",
         f"check  auditkit log check {printable(str(place))} --publisher {printable(log.reader.key.text)}",
     ]
@@ -162,7 +170,7 @@ def _facts(run: Run, log: Opened) -> dict[str, object]:
         "key": key.text,
         "size": checkpoint.size,
         "root": checkpoint.root.hex(),
-        "manifest_size": run.size,
+        "manifest_size": run.timeline.entries,
         "history": log.history,
         "signatures": signatures,
         "checkpoint": log.note.encode().decode("utf-8"),
@@ -194,10 +202,17 @@ def _shown(facts: dict[str, object]) -> Iterator[str]:
 
 
 def _proved(found: Proved) -> dict[str, object]:
+    from auditkit.formats.segment import SegmentRecord
+
     record, checkpoint = found.record, found.checkpoint
+    changed = {}
+    if isinstance(record, SegmentRecord):
+        changed = {"segment": {"recipe": record.recipe, "data": record.data, "sequence": record.sequence}}
     return {
         "format": "auditkit/log-check/v1",
         "step": record.step,
+        "entry": found.index,
+        **changed,
         "run_id": record.run,
         "record": record.digest(),
         "state_before": record.state_before,
@@ -211,8 +226,16 @@ def _proved(found: Proved) -> dict[str, object]:
 
 
 def _proved_lines(found: Proved) -> Iterator[str]:
+    from auditkit.formats.segment import SegmentRecord
+
     record, checkpoint = found.record, found.checkpoint
-    yield f"step          {record.step}"
+    behind = f", entry {found.index}: {found.segments} of the entries before are segments'" if found.segments else ""
+    if isinstance(record, SegmentRecord):
+        yield f"segment       from step {record.step} on{behind}"
+        yield f"recipe        {record.recipe}"
+        yield f"data          {record.data}, from sequence {record.sequence} on"
+    else:
+        yield f"step          {record.step}{behind}"
     yield f"run id        {record.run}"
     yield f"record        {record.digest()}"
     yield f"state before  {record.state_before}"

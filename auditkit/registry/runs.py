@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from auditkit.errors import BadArtifact, UsageError
 from auditkit.formats import merkle
+from auditkit.formats.chain import log_entries
 from auditkit.formats.record import StepRecord
 from auditkit.formats.run import RunManifest
 from auditkit.replay.run import open_run
@@ -36,10 +37,11 @@ class KnownRun:
         self._file = tempfile.TemporaryFile()
         self._lock = threading.Lock()  # a file has one position
         ends, tree = [0], merkle.Frontier()
-        for record in records:
-            data = record.encode()
-            ends.append(ends[-1] + self._file.write(data))
+        for entry in log_entries(records, manifest.timeline()):
+            data = entry.encode()
             tree.append(merkle.leaf_hash(data))
+            if isinstance(entry, StepRecord):  # nobody attests a segment
+                ends.append(ends[-1] + self._file.write(data))
         if tree.root().hex() != manifest.log.root:
             raise BadArtifact(f"run {self.name}: the records are not those under the manifest's log root")
         self._ends: NDArray[np.int64] = np.array(ends, np.int64)

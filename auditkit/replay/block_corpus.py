@@ -18,6 +18,7 @@ from auditkit.errors import BadArtifact
 from auditkit.formats.blocks import Block, BlockDocument, BlockIndex, BlockRow, decode_block
 from auditkit.formats.canonical import shown
 from auditkit.formats.shards import ShardedCorpus, shard_paths
+from auditkit.formats.timeline import Segment
 from auditkit.replay.derive import Derived, compare_windows, copy_ids, encoder_of, same_count
 from auditkit.replay.drawn import order_of
 from auditkit.replay.run import Run
@@ -49,12 +50,12 @@ class _Found:
 
 
 class BlockCorpus:
-    """The corpus of a run with declared sources."""
+    """The corpus of a segment's data with declared sources."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, segment: Segment) -> None:
         """Reads the corpus index. BadArtifact: it does not fit the manifest; Unavailable."""
-        self._run = run
-        self._data = run.manifest.data
+        self._run, self._segment = run, segment
+        self._data = segment.data
         self._corpus = ShardedCorpus.parse(run.read(self._data.corpus.path))
         self._corpus.check_fits(self._data)
         self._offsets = [source.token_offsets() for source in self._corpus.sources]
@@ -96,11 +97,11 @@ class BlockCorpus:
 
     def _drawn(self, step: int) -> tuple[Sequence, ...]:
         """The sequences of a step, without what is behind them."""
-        count, width = self._run.recipe.batch.sequences, self._data.context_length
-        drawn = order_of(self._data).drawn(step * count, (step + 1) * count)
+        width, first = self._data.context_length, self._segment.sequence_at(step)
+        drawn = order_of(self._data).drawn(first, self._segment.sequence_at(step + 1))
         rows = zip(drawn.source.tolist(), drawn.epoch.tolist(), drawn.window.tolist(), strict=True)
         return tuple(
-            Sequence(step * count + number, epoch, window, window * width, (), self._data.sources[source].name)
+            Sequence(first + number, epoch, window, window * width, (), self._data.sources[source].name)
             for number, (source, epoch, window) in enumerate(rows)
         )
 

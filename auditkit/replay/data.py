@@ -81,16 +81,17 @@ def inspect(run: Run, step: int, progress: Progress | None = None) -> DataReport
     Raises UsageError for a step outside the run, BadArtifact and Unavailable where not even the text can be shown.
     """
     select(step=step).resolve(run.size)
+    segment = run.segment(step)
+    data = segment.data
     tokens = run.tokens(step)
-    batch = batch_digest(tokens, run.manifest.data.dtype)
+    batch = batch_digest(tokens, data.dtype)
     if batch != run.records[step].batch:
         raise BadArtifact(
             f"the tokens of step {step} have batch digest {batch}, its record says {run.records[step].batch}"
         )
-    data = run.manifest.data
-    behind = BlockCorpus(run) if data.sources else WholeCorpus(run)
+    behind = BlockCorpus(run, segment) if data.sources else WholeCorpus(run, segment)
     sequences = behind.sequences(step)
-    vocabulary = Vocabulary.parse(run.read(run.manifest.data.tokenizer.path))
+    vocabulary = Vocabulary.parse(run.read(data.tokenizer.path))
     texts = tuple(vocabulary.decode(row.tolist()).decode("utf-8", "backslashreplace") for row in tokens)
     report = DataReport(run.name, step, batch, data.corpus.title, data.corpus.license, Verdict.MATCH, sequences, texts)
     if data.sources:

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from auditkit.errors import BadArtifact, MismatchError, Unsupported
 from auditkit.formats.corpus import CorpusIndex, Document
+from auditkit.formats.data_spec import DataSpec
 from auditkit.formats.digest import content_digest
 from auditkit.formats.limits import LIMITS
+from auditkit.formats.timeline import Segment
 from auditkit.replay.encoder import TextEncoder
 from auditkit.replay.run import Run
 from auditkit.replay.sources import Sequence, corpus_index, sequences
@@ -36,7 +38,9 @@ class Derived:
     tokens: int
 
 
-def derive(run: Run, index: CorpusIndex, step: int, sources: tuple[Sequence, ...], progress: Progress) -> Derived:
+def derive(
+    run: Run, data: DataSpec, index: CorpusIndex, step: int, sources: tuple[Sequence, ...], progress: Progress
+) -> Derived:
     """Tokenise the corpus again and compare the windows of one step with its published tokens.
 
     Incomplete: the tokenizers library is not installed. BadArtifact: the text is not what the index says.
@@ -45,15 +49,14 @@ def derive(run: Run, index: CorpusIndex, step: int, sources: tuple[Sequence, ...
     """
     encoder = encoder_of(run)
     published = run.tokens(step)
-    width = run.manifest.data.context_length + 1
-    windows = np.full((len(sources), width), -1, dtype=np.int64)
+    windows = np.full((len(sources), data.context_length + 1), -1, dtype=np.int64)
     begin = 0
     progress.start("tokenise", index.text_size, "bytes")
     try:
-        for document, text in documents(run, index):
-            ids = np.append(next(encoder.ids([text])), run.manifest.data.end_of_text)
+        for document, text in documents(run, data, index):
+            ids = np.append(next(encoder.ids([text])), data.end_of_text)
             same_count(document.name, document.tokens, ids.size, encoder.library)
-            _same_ids(run, document, begin, ids, encoder.library)
+            _same_ids(run, data, document, begin, ids, encoder.library)
             for row, source in enumerate(sources):
                 copy_ids(windows[row], ids, begin - source.begin)
             begin += ids.size
@@ -65,42 +68,42 @@ def derive(run: Run, index: CorpusIndex, step: int, sources: tuple[Sequence, ...
 
 
 class WholeCorpus:
-    """The corpus of a run whose text is one file."""
+    """The corpus of a segment's data whose text is one file."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, segment: Segment) -> None:
         """Reads the index. BadArtifact, Unavailable."""
-        self._run = run
-        self._index = corpus_index(run)
+        self._run, self._segment = run, segment
+        self._index = corpus_index(run, segment.data)
 
     def sequences(self, step: int) -> tuple[Sequence, ...]:
         """Where each sequence of a step's batch comes from."""
-        return sequences(self._run, self._index, step)
+        return sequences(self._segment, self._index, step)
 
     def derive(self, step: int, sources: tuple[Sequence, ...], progress: Progress) -> Derived:
         """See `derive`."""
-        return derive(self._run, self._index, step, sources, progress)
+        return derive(self._run, self._segment.data, self._index, step, sources, progress)
 
 
-def documents(run: Run, index: CorpusIndex) -> Iterator[tuple[Document, str]]:
+def documents(run: Run, data: DataSpec, index: CorpusIndex) -> Iterator[tuple[Document, str]]:
     """Each document of the corpus and its text, in order; one document is in memory at a time.
 
     BadArtifact: bytes that are not those of the index, or not UTF-8; Unsupported: a document of 256 MiB or more.
     """
-    path = run.manifest.data.corpus.text
+    path = data.corpus.text
     reader = zstandard.ZstdDecompressor(max_window_size=LIMITS.zstd_window_bytes)
     with run.file(path).open("rb") as file, reader.stream_reader(file, read_across_frames=True) as stream:
         for document in index.documents:
             if document.size > LIMITS.block_bytes:
                 large = f"document {document.name} of {document.size} bytes, at most {LIMITS.block_bytes} are read here"
                 raise Unsupported(large, hint="the token ids are checked all the same by `auditkit verify`")
-            data = _read(stream, document.size, path)
-            if content_digest(data) != document.digest:
+            text = _read(stream, document.size, path)
+            if content_digest(text) != document.digest:
                 raise BadArtifact(
-                    f"{path}: document {document.name} has digest {content_digest(data)}, "
+                    f"{path}: document {document.name} has digest {content_digest(text)}, "
                     f"the corpus index says {document.digest}"
                 )
             try:
-                yield document, data.decode("utf-8")
+                yield document, text.decode("utf-8")
             except UnicodeDecodeError as error:
                 raise BadArtifact(f"{path}: document {document.name} is not UTF-8 at byte {error.start}") from error
         if _read(stream, 1, path):
@@ -140,11 +143,11 @@ def same_count(name: str, tokens: int, found: int, library: str) -> None:
         )
 
 
-def _same_ids(run: Run, document: Document, begin: int, ids: NDArray[np.int64], library: str) -> None:
+def _same_ids(run: Run, data: DataSpec, document: Document, begin: int, ids: NDArray[np.int64], library: str) -> None:
     """Where the run publishes ids and no stream, all of them must follow from the text, not only those of the step."""
     if not isinstance(run.steps, DerivedSteps):
         return
-    published = run.steps.ids[begin : begin + ids.size]
+    published = run.steps.ids(data)[begin : begin + ids.size]
     different = np.flatnonzero(published != ids)
     if different.size:
         at = int(different[0])

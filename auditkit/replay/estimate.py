@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from auditkit.formats.recipe import Recipe
 from auditkit.replay import machine
 from auditkit.replay.backend import Backend
 from auditkit.replay.cost import Speed, calibrate, memory_bytes
@@ -74,8 +75,9 @@ def estimate(run: Run, selection: Selection, backend: Backend, log: LogCheck | N
     """
     plan = intervals(selection.resolve(run.size, run.published), run.published)
     needed = needs(run, plan, records=log is None or log.needed(run, plan) is None)
-    speed = calibrate(run.recipe, backend)
-    steps = sum(len(interval.steps) for interval in plan)
+    recipes = _recipes(run, plan)
+    speeds = {recipe: calibrate(recipe, backend) for recipe in recipes}
+    seconds = sum(speeds[recipe].step * steps for recipe, steps in recipes.items())
     # every file of a state is read once, unpacked and hashed
     unpack = needed.total / UNPACK_BYTES_PER_SECOND
     local = isinstance(run.store.source.home, Folder)
@@ -86,9 +88,21 @@ def estimate(run: Run, selection: Selection, backend: Backend, log: LogCheck | N
         total_bytes=needed.total,
         fetch_bytes=needed.missing(run),
         free_disk=None if local else machine.free_disk(run.store.cache.folder),
-        memory=memory_bytes(run.recipe, backend.threads),
+        memory=max(memory_bytes(recipe, backend.threads) for recipe in recipes),
         total_memory=machine.total_memory(),
-        speed=speed,
-        seconds=steps * speed.step + unpack,
+        speed=max(speeds.values(), key=lambda speed: speed.step),
+        seconds=seconds + unpack,
         threads=backend.threads,
     )
+
+
+def _recipes(run: Run, plan: tuple[Interval, ...]) -> dict[Recipe, int]:
+    """The steps that are replayed, by a recipe of the same shape: other numbers in it cost nothing."""
+    found: dict[object, tuple[Recipe, int]] = {}
+    for segment in run.timeline.segments:
+        steps = sum(len(range(max(i.start, segment.start), min(i.stop, segment.stop))) for i in plan)
+        if steps:
+            shape = (segment.recipe.model, segment.recipe.batch, segment.recipe.numerics)
+            recipe, before = found.get(shape, (segment.recipe, 0))
+            found[shape] = recipe, before + steps
+    return dict(found.values())

@@ -56,7 +56,9 @@ def _optimizer(fields: set[str]) -> str:
 def _label(run: Run, computed: Computed) -> str:
     """Whether the computed tensors are those of another state of the run, under a wrong step number."""
     step = computed.state.step
-    for other in sorted({step - 1, step + 1, step - 2, step + 2} & set(range(run.size + 1))):
+    segment = run.timeline.left_by(step)
+    within = range(segment.start, segment.stop + 1)  # the others have other recipes or cursors
+    for other in sorted({step - 1, step + 1, step - 2, step + 2} & set(within)):
         if computed.digests.root(other) == run.state_before(other):
             return f"the computed tensors are those of state {other}: the step labels are shifted by {other - step:+d}"
     return ""
@@ -68,8 +70,10 @@ def _shifted(run: Run, backend: Backend, state: State) -> str:
         step = state.step + shift
         if not 0 <= step < run.size:
             continue
+        segment = run.segment(step)
         try:
-            other = replay(backend, replace(state, step=step), run.tokens(step), run.recipe)
+            tokens = run.tokens(step)
+            other = replay(backend, replace(state, step=step), tokens, segment.recipe, cursor=segment.cursor)
         except AuditkitError:
             continue
         after = state.step + 1

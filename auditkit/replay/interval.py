@@ -13,9 +13,11 @@ from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.record import StepRecord
 from auditkit.formats.step_audit import Digests, sha256_of
 from auditkit.formats.stream import batch_digest
+from auditkit.formats.timeline import Segment
 from auditkit.model.state import State
 from auditkit.numerics.arrays import IntArray
 from auditkit.replay.backend import Backend
+from auditkit.replay.boundary import entered_in_memory
 from auditkit.replay.compare import TensorDifference
 from auditkit.replay.confirm import confirm
 from auditkit.replay.explain import hint, tensor_difference
@@ -39,6 +41,7 @@ class _Step:
     start: int
     wanted: bool
     record: StepRecord
+    segment: Segment
     work_key: bytes | None = None
     checks: list[Check] = field(default_factory=list)
     obtained: Digests | None = None
@@ -121,9 +124,8 @@ class Replayer:
             return
         for number in interval.steps:
             step = self._step(interval, number)
-            step.passed(4, detail)
             began, started = self._clock.now(), self._utc()
-            report, after = self._one(step, state)
+            report, after = self._from(step, state, detail)
             if step.wanted or report.verdict is not Verdict.MATCH:
                 yield self._timed(report, began, started)
             if after is None:
@@ -131,6 +133,19 @@ class Replayer:
                 return
             state = after
             detail = f"{step.record.state_after}, computed from state {interval.start}, every record on the way checked"
+
+    def _from(self, step: _Step, state: State, detail: str) -> tuple[StepReport, State | None]:
+        """Checks 4 to 8 of one step that begins from `state`; `detail` says how that was come by."""
+        # 4 start state root, where a segment begins that the replay has come to
+        begun = self._run.timeline.begun(step.number)
+        if begun is not None and step.number != step.start:
+            try:
+                root = entered_in_memory(self._run, self._backend, state, begun)
+            except AuditkitError as error:
+                return step.refused(4, error), None
+            detail = f"{root}, under what changes before step {step.number}: {detail}"
+        step.passed(4, detail)
+        return self._one(step, state)
 
     def _without_start(self, interval: Interval, error: AuditkitError) -> Iterator[StepReport]:
         for number in interval.wanted:
@@ -153,7 +168,7 @@ class Replayer:
     def _step(self, interval: Interval, number: int) -> _Step:
         wanted = number in interval.wanted
         key = self._work_key(self._run.run_id, number) if wanted and self._work_key else None
-        return _Step(number, interval.start, wanted, self._run.record(number), key)
+        return _Step(number, interval.start, wanted, self._run.record(number), self._run.segment(number), key)
 
     def _timed(self, report: StepReport, began: float, started: datetime) -> StepReport:
         """The report with its times; a wall clock that is set back meanwhile must not end a step before it began."""
@@ -210,16 +225,17 @@ class Replayer:
         def advance(_done: int) -> None:
             self._progress.advance(1)
 
-        return replay(self._backend, state, tokens, self._run.recipe, advance, work_key=step.work_key)
+        recipe, cursor = step.segment.recipe, step.segment.cursor
+        return replay(self._backend, state, tokens, recipe, advance, work_key=step.work_key, cursor=cursor)
 
     def _confirm(self, step: _Step, state: State, tokens: IntArray, first: Computed | Stopped) -> None:
-        before, recipe = step.record.state_before, self._run.recipe
-        confirm(self._backend, recipe, before, state, tokens, first, work_key=step.work_key)
+        before, recipe, cursor = step.record.state_before, step.segment.recipe, step.segment.cursor
+        confirm(self._backend, recipe, before, state, tokens, first, work_key=step.work_key, cursor=cursor)
 
     def _batch(self, step: _Step) -> IntArray:
         """The step's tokens, if their digest is the record's. BadArtifact: it is another."""
         tokens: IntArray = self._run.tokens(step.number)
-        found = batch_digest(tokens, self._run.manifest.data.dtype)
+        found = batch_digest(tokens, step.segment.data.dtype)
         if found != step.record.batch:
             raise BadArtifact(
                 f"the tokens of step {step.number} have batch digest {found}, its record says {step.record.batch}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from auditkit.errors import BadArtifact
+from auditkit.formats.chain import segment_record
 from auditkit.formats.digest import ZERO_DIGEST
 from auditkit.formats.record import StepRecord
 from auditkit.replay.plan import Interval
@@ -49,26 +50,32 @@ def records_for(run: Run, plan: Sequence[Interval]) -> tuple[int, ...]:
 
 
 def check_links(run: Run, records: Mapping[int, StepRecord]) -> str:
-    """Check 2 where only some records were read: each is of this run, names the one before, and fits the states."""
+    """Check 2 where only some records were read: each is of this run, names the one before, and fits the states.
+
+    The record of a segment that begins between two of them follows from the manifest.
+    """
     # 2 record chain
     for step in sorted(records):
         record, before = records[step], records.get(step - 1)
+        segment, begun = run.segment(step), run.timeline.begun(step)
         expected = {
             "run": run.run_id,
             "step": step,
-            "numerics": run.recipe.numerics.version,
-            "micro_batches": run.recipe.batch.micro_batches,
+            "numerics": segment.recipe.numerics.version,
+            "micro_batches": segment.recipe.batch.micro_batches,
         }
         if step == 0:
             expected |= {"previous": ZERO_DIGEST, "state_before": run.state0}
         elif before is not None:
-            expected |= {"previous": before.digest(), "state_before": before.state_after}
+            link = before if begun is None else segment_record(begun, before)
+            expected |= {"previous": link.digest(), "state_before": link.state_after}
         for name, right in expected.items():
             found = getattr(record, name)
             if found != right:
                 raise BadArtifact(f"record {step} of the signed log: {name} is {found}, {right} is expected")
         _check_state(run, step + 1, record.state_after)
-        _check_state(run, step, record.state_before)
+        if begun is None:  # else the record before says in which root the published state ended
+            _check_state(run, step, record.state_before)
     return f"{_spans(sorted(records))}, each naming the one before; the rest of the chain was not read"
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from auditkit.formats.digest import Digest
-from auditkit.formats.leaves import span
 from auditkit.formats.run import LEAVES, RECORDS, STATE_DOCUMENT, STATE_INDEX, STREAM, STREAM_INDEX
 from auditkit.replay.plan import Interval
 from auditkit.replay.published import state_index
@@ -62,9 +61,9 @@ def needs(run: Run, plan: Iterable[Interval], *, records: bool = True) -> Needs:
     files = []
     for step in sorted({step for interval in intervals for step in _states(run, interval)}):
         files += _state(run, step)
-    ids = run.manifest.data.ids
-    if ids is not None:  # leaves are in the records, tokens in the ids: small files, read whole
-        return Needs((_whole(run, RECORDS, "records"), _whole(run, ids.path, "token ids"), *files), ())
+    ids = {segment.data.ids.path: None for segment in run.timeline.segments if segment.data.ids is not None}
+    if ids:  # leaves are in the records, tokens in the ids: small files, read whole
+        return Needs((_whole(run, RECORDS, "records"), *(_whole(run, path, "token ids") for path in ids), *files), ())
     steps = sorted(step for interval in intervals for step in interval.steps)
     chain = (_whole(run, RECORDS, "records"),) if records else ()
     return Needs((*chain, _whole(run, STREAM_INDEX, "token index"), *files), _ranges(run, steps))
@@ -76,7 +75,7 @@ def _ranges(run: Run, steps: Iterable[int]) -> tuple[RangeNeed, ...]:
     ranges = []
     for step in steps:
         ranges.append(RangeNeed(STREAM, frames[step].offset, frames[step].length, step, f"tokens of step {step}"))
-        offset, length = span(step, run.recipe.batch.micro_batches)
+        offset, length = run.timeline.leaf_span(step)
         ranges.append(RangeNeed(LEAVES, offset, length, step, f"micro-batch leaves of step {step}"))
     return tuple(ranges)
 

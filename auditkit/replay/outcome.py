@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from auditkit.formats.bits import f32_from_bits
+from auditkit.formats.cursor import START, Cursor
 from auditkit.formats.leaves import MicroBatchLeaf, micro_root
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import StepRecord
@@ -67,16 +68,17 @@ def replay(
     on_micro_batch: Callable[[int], None] | None = None,
     *,
     work_key: bytes | None = None,
+    cursor: Cursor = START,
 ) -> Computed | Stopped:
     """Replay one step; a value that is not finite is an outcome of its own, which a second replay must repeat.
 
-    work_key: 32 bytes, for the result's proof of work.
+    work_key: 32 bytes, for the result's proof of work; cursor: where the steps under this recipe begin in their data.
     """
     try:
         new, result = backend.step(state, tokens, recipe, on_micro_batch=on_micro_batch, work_key=work_key)
     except NonFinite as error:
         return Stopped(error)
-    digests = state_digests(new, recipe, backend.ops)
+    digests = state_digests(new, recipe, backend.ops, cursor=cursor)
     return Computed(new, digests, digests.root(new.step), result)
 
 

@@ -74,6 +74,8 @@ class StoredState:
 def open_state(run: Run, step: int) -> StoredState:
     """A published state of a run: its root is the manifest's; step, cursor, seed, recipe, tensors are as they must be.
 
+    It is the state as the step before left it, also where a segment begins with `step`.
+
     Raises Unavailable, BadArtifact naming what differs.
     """
     published = run.published[step]
@@ -100,15 +102,15 @@ def open_folder(folder: Path) -> StoredState:
 
 def _check_document(run: Run, step: int, path: str, document: StateDocument) -> None:
     """The fields that follow from the manifest: a state of another step, seed or recipe is refused by its name."""
-    if document.recipe != run.recipe.digest():
+    segment = run.timeline.left_by(step)
+    if document.recipe != segment.recipe.digest():
         raise BadArtifact(
-            f"{path} belongs to recipe {document.recipe}, the manifest's recipe is {run.recipe.digest()}",
+            f"{path} belongs to recipe {document.recipe}, the manifest's recipe is {segment.recipe.digest()}",
             hint="the recipe in run.json is not the one that the run was trained with",
         )
-    sequence = step * run.recipe.batch.sequences
     for name, found, right in (
         ("step", document.step, step),
-        ("sequence", document.sequence, sequence),
+        ("sequence", document.sequence, segment.sequence_at(step)),
         ("seed", document.seed, run.recipe.init.seed),
     ):
         if found != right:

@@ -10,11 +10,13 @@ from typing import Any
 from numpy.typing import NDArray
 
 from auditkit.errors import Incomplete, UsageError
+from auditkit.formats.chain import chain, log_entries
 from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
-from auditkit.formats.record import StepRecord, expand, log_root
+from auditkit.formats.record import StepRecord, log_root
 from auditkit.formats.run import RunManifest
+from auditkit.formats.timeline import Segment
 from auditkit.replay.drawn import check_end
 from auditkit.replay.steps import DerivedSteps, Steps, StoredSteps
 from auditkit.store import Clock, Progress, Silent, Store, SystemClock, locate
@@ -57,7 +59,9 @@ class Run:
         self.store = store
         self.progress = progress  # of downloads and unpacking
         self.manifest = RunManifest.parse(manifest)
-        check_end(self.manifest.data, self.manifest.log.size * self.manifest.recipe.batch.sequences)
+        self.timeline = self.manifest.timeline()
+        for segment in self.timeline.segments:
+            check_end(segment.data, segment.sequence_at(segment.stop))
         self.manifest_digest = self.manifest.digest()
         self.run_id = self.manifest.run_id()
         store.use_mirrors(self.manifest.mirrors)
@@ -77,13 +81,20 @@ class Run:
 
     @property
     def recipe(self) -> Recipe:
-        """Everything besides the data that decides the run's bits."""
+        """Everything besides the data that decides the run's bits; of a run of several segments, that of the first.
+
+        They have the model's sizes, the initialisation and the version of the numerics in common.
+        """
         return self.manifest.recipe
+
+    def segment(self, step: int) -> Segment:
+        """Recipe, data and place in the data of a step."""
+        return self.timeline.segment(step)
 
     @property
     def size(self) -> int:
         """Number of steps."""
-        return self.manifest.log.size
+        return self.timeline.steps
 
     def file(self, path: str) -> Path:
         """A whole file of the run on this machine, its size and digest checked."""
@@ -103,19 +114,12 @@ class Run:
     @cached_property
     def steps(self) -> Steps:
         """What is published of each step, in the layout of this run's files."""
-        ids = self.manifest.data.ids
-        return StoredSteps(self) if ids is None else DerivedSteps(self, ids)
+        return StoredSteps(self) if self.manifest.data.ids is None else DerivedSteps(self)
 
     @cached_property
     def records(self) -> list[StepRecord]:
-        """The chain of all records. BadArtifact: not as many as the log has, or the files they follow from are bad."""
-        return expand(
-            self.steps.rows(),
-            run_id=self.run_id,
-            numerics=self.recipe.numerics.version,
-            micro_batches=self.recipe.batch.micro_batches,
-            state0=self.state0,
-        )
+        """The records of all steps. BadArtifact: not as many as the log has, or the files they follow from are bad."""
+        return chain(self.steps.rows(), self.timeline, self.run_id)
 
     def record(self, step: int) -> StepRecord:
         """The record of one step. Incomplete: only some records were read, and this is not among them."""
@@ -132,11 +136,14 @@ class Run:
 
     @cached_property
     def log_root(self) -> Digest:
-        """The RFC 6962 root over all records."""
-        return log_root(self.records)
+        """The RFC 6962 root over all records, those of segments included."""
+        return log_root(log_entries(self.records, self.timeline))
 
     def state_before(self, step: int) -> Digest:
-        """The root of the state before a step, as the records say; `step` may be the number of steps."""
+        """The root of the state that the step before left, as the records say; `step` may be the number of steps.
+
+        Where a segment begins with `step`, its first record begins from the same tensors under another root.
+        """
         return self.state0 if step == 0 else self.record(step - 1).state_after
 
     def tokens(self, step: int) -> NDArray[Any]:

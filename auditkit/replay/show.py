@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from auditkit.formats.bits import f32_from_bits
+from auditkit.formats.chain import segment_record
 from auditkit.formats.data_spec import DataSpec
+from auditkit.formats.timeline import Segment
+from auditkit.replay.changes import changes
 from auditkit.replay.run import Run
 from auditkit.replay.selection import select
 
@@ -34,6 +39,7 @@ def show_run(run: Run) -> dict[str, object]:
             "seed": manifest.data.seed,
             **_sources(manifest.data),
         },
+        **({"segments": _segments(run)} if run.timeline.later else {}),
         "bytes": sum(artifact.size for artifact in manifest.artifacts),
         "mirrors": list(manifest.mirrors),
         **({"publisher": manifest.publisher.text} if manifest.publisher else {}),
@@ -43,10 +49,11 @@ def show_run(run: Run) -> dict[str, object]:
 def show_step(run: Run, step: int) -> dict[str, object]:
     """One record with its leaves. UsageError: no such step."""
     select(step=step).resolve(run.size)
-    record = run.records[step]
+    record, begun = run.records[step], run.timeline.begun(step)
     return {
         "format": "auditkit/show-step/v1",
         "step": step,
+        **({"segment": _segment(run, begun)} if begun else {}),
         "record": record.digest(),
         "previous": record.previous,
         "state_before": record.state_before,
@@ -64,12 +71,15 @@ def show_step(run: Run, step: int) -> dict[str, object]:
 
 
 def show_log(run: Run) -> dict[str, object]:
-    """The log: its size, the manifest's root, the root computed over the records, and losses along the run."""
+    """The log: its size, the manifest's root, the root computed over the records, and losses along the run.
+
+    The size counts the records of steps, and of the segments after the first.
+    """
     records = run.records
     places = sorted({i * (run.size - 1) // 10 for i in range(11)})
     return {
         "format": "auditkit/show-log/v1",
-        "size": run.size,
+        "size": run.timeline.entries,
         "root": run.manifest.log.root,
         "computed_root": run.log_root,
         "first": records[0].digest(),
@@ -81,6 +91,36 @@ def show_log(run: Run) -> dict[str, object]:
 def _sources(data: DataSpec) -> dict[str, object]:
     """The declared sources, if there are any."""
     return {"sources": [source.to_value() for source in data.sources]} if data.sources else {}
+
+
+def _segments(run: Run) -> list[dict[str, object]]:
+    """The segments after the first: their steps, where they begin in their data, and what is other than before."""
+    return [
+        {
+            "first": segment.start,
+            "last": segment.stop - 1,
+            "sequence": segment.sequence,
+            "changes": changes((before.recipe, before.data), (segment.recipe, segment.data)),
+        }
+        for before, segment in pairwise(run.timeline.segments)
+    ]
+
+
+def _segment(run: Run, segment: Segment) -> dict[str, object]:
+    """The record of the segment that begins with a step."""
+    record = segment_record(segment, run.records[segment.start - 1])
+    before = run.timeline.segments[segment.number - 1]
+    return {
+        "record": record.digest(),
+        "entry": run.timeline.entry(segment.start) - 1,
+        "previous": record.previous,
+        "recipe": record.recipe,
+        "data": record.data,
+        "sequence": record.sequence,
+        "state_before": record.state_before,
+        "state_after": record.state_after,
+        "changes": changes((before.recipe, before.data), (segment.recipe, segment.data)),
+    }
 
 
 def _plain(section: object) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from auditkit.errors import BadArtifact, MachineFault, MismatchError
 from auditkit.formats.digest import Digest
 from auditkit.model.state import State, document, initial_state
+from auditkit.replay.boundary import entered
 from auditkit.replay.compare import TensorDifference
 from auditkit.replay.confirm import HINT
 from auditkit.replay.published import open_state
@@ -24,7 +25,8 @@ class SeedMismatch(MismatchError):
 def start_state(run: Run, step: int) -> tuple[State, str]:
     """State `step` of a run, from its published files, and what was compared, in words.
 
-    Its root must be the one of the manifest and of the records, and state 0 must follow from the seed alone.
+    Its root must be the one of the manifest and of the records, and state 0 must follow from the seed alone. Where a
+    segment begins with the step, it must become what the segment's record says.
 
     Raises Unavailable, BadArtifact, Unsupported; for a state 0 that the seed does not give, SeedMismatch, MachineFault.
     """
@@ -33,6 +35,10 @@ def start_state(run: Run, step: int) -> tuple[State, str]:
     root, recorded = opened.document.root(), run.state_before(step)
     if root != recorded:
         raise BadArtifact(f"state {step} has root {root}, the records say {recorded}")
+    segment = run.timeline.begun(step)
+    if segment is not None:
+        root = entered(run, opened.document, segment, run.record(step).state_before)
+        return opened.load(run.recipe), f"{root}, the published state under what changes before step {step}"
     if step:
         return opened.load(run.recipe), f"{root}, published"
     # The bytes are not needed for the replay, but whoever loads state 0 relies on them.

@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from auditkit.errors import BadArtifact
-from auditkit.formats.compact import CompactRecords
-from auditkit.formats.leaves import MicroBatchLeaf, micro_root, parse_leaves, span
+from auditkit.formats.compact import CompactRecords, parse_all
+from auditkit.formats.data_spec import DataSpec
+from auditkit.formats.leaves import MicroBatchLeaf, micro_root, parse_leaves
 from auditkit.formats.record import RecordFile, RecordRow
-from auditkit.formats.run import LEAVES, RECORDS, STREAM, STREAM_INDEX, Ids
+from auditkit.formats.run import LEAVES, RECORDS, STREAM, STREAM_INDEX
 from auditkit.formats.stream import StreamIndex, batch_digest, check_tokens, decode_frame, decode_ids
+from auditkit.formats.timeline import Segment
 from auditkit.numerics.cross_entropy import mean_losses
 from auditkit.numerics.schedule import learning_rates
 from auditkit.replay.windows import Windows
@@ -68,12 +70,12 @@ class StoredSteps:
 
     def tokens(self, step: int) -> NDArray[Any]:
         """See Steps."""
-        run, row = self._run, self.index.rows[step]
-        shape = (run.recipe.batch.sequences, run.manifest.data.context_length + 1)
+        run, row, segment = self._run, self.index.rows[step], self._run.segment(step)
+        shape = (segment.recipe.batch.sequences, segment.data.context_length + 1)
 
         def decode(data: bytes) -> NDArray[Any]:
             try:
-                tokens = decode_frame(data, row.raw_length, run.manifest.data.dtype, shape, digest=row.digest)
+                tokens = decode_frame(data, row.raw_length, segment.data.dtype, shape, digest=row.digest)
                 check_tokens(tokens, run.recipe.model.vocab_size)
             except BadArtifact as error:
                 raise BadArtifact(f"{STREAM}, frame of step {step}: {error.message}", hint=error.hint) from error
@@ -93,60 +95,72 @@ class StoredSteps:
                 raise BadArtifact(message)
             return leaves
 
-        return parse(self._run.range(LEAVES, *span(step, record.micro_batches), parse))
+        return parse(self._run.range(LEAVES, *self._run.timeline.leaf_span(step), parse))
 
 
 class DerivedSteps:
     """Data of kind "windows": compact records and the ids, both read whole; everything else follows from them."""
 
-    def __init__(self, run: Run, ids: Ids) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
-        self._ids = ids
+        self._ids: dict[str, NDArray[Any]] = {}  # by the path of their file
+        self._windows: dict[int, Windows] = {}  # by the number of the segment
 
-    @cached_property
-    def ids(self) -> NDArray[Any]:
+    def ids(self, data: DataSpec) -> NDArray[Any]:
         """The ids of all documents, (count,) read-only. BadArtifact: not those of the manifest, or out of range."""
-        data = self._run.manifest.data
-        try:
-            return decode_ids(
-                self._run.read(self._ids.path),
-                count=self._ids.count,
-                dtype=data.dtype,
-                vocab_size=self._run.recipe.model.vocab_size,
-                digest=self._ids.digest,
-            )
-        except BadArtifact as error:
-            raise BadArtifact(f"{self._ids.path}: {error.message}", hint=error.hint) from error
+        ids = data.ids
+        assert ids is not None  # the kind is that of the whole run
+        if ids.path not in self._ids:
+            try:
+                self._ids[ids.path] = decode_ids(
+                    self._run.read(ids.path),
+                    count=ids.count,
+                    dtype=data.dtype,
+                    vocab_size=self._run.recipe.model.vocab_size,
+                    digest=ids.digest,
+                )
+            except BadArtifact as error:
+                raise BadArtifact(f"{ids.path}: {error.message}", hint=error.hint) from error
+        return self._ids[ids.path]
+
+    def _windows_of(self, segment: Segment) -> Windows:
+        if segment.number not in self._windows:
+            sequences = segment.recipe.batch.sequences
+            self._windows[segment.number] = Windows.of(segment.data, self.ids(segment.data), sequences, segment.cursor)
+        return self._windows[segment.number]
 
     @cached_property
-    def _windows(self) -> Windows:
-        return Windows.of(self._run.manifest.data, self.ids, self._run.recipe.batch.sequences)
-
-    @cached_property
-    def _compact(self) -> CompactRecords:
-        parts = self._run.recipe.batch.micro_batches
-        compact = CompactRecords.parse(self._run.read(RECORDS), micro_batches=parts)
-        check_count(self._run, len(compact.steps))
-        return compact
+    def _compact(self) -> tuple[CompactRecords, ...]:
+        """The rows of each segment."""
+        segments = self._run.timeline.segments
+        layout = [(segment.stop - segment.start, segment.recipe.batch.micro_batches) for segment in segments]
+        return parse_all(self._run.read(RECORDS), layout)
 
     def rows(self) -> Sequence[RecordRow]:
         """See Steps."""
-        recipe, steps = self._run.recipe, self._compact.steps
-        losses = mean_losses([row.loss_sum for row in steps], recipe.batch.sequences * recipe.model.context_length)
-        rates = learning_rates(recipe.schedule, 0, len(steps))
-        return self._compact.rows(
-            batches=[batch_digest(tokens) for tokens in self._windows.batches(len(steps))],
+        segments = zip(self._run.timeline.segments, self._compact, strict=True)
+        return [row for segment, compact in segments for row in self._rows(segment, compact)]
+
+    def _rows(self, segment: Segment, compact: CompactRecords) -> Sequence[RecordRow]:
+        recipe = segment.recipe
+        targets = recipe.batch.sequences * recipe.model.context_length
+        losses = mean_losses([row.loss_sum for row in compact.steps], targets)
+        rates = learning_rates(recipe.schedule, segment.start, segment.stop)
+        batches = self._windows_of(segment).batches(segment.stop, segment.start)
+        return compact.rows(
+            batches=[batch_digest(tokens) for tokens in batches],
             losses=losses.view(np.uint32).tolist(),
             rates=rates.view(np.uint32).tolist(),
         )
 
     def tokens(self, step: int) -> NDArray[Any]:
         """See Steps."""
-        return self._windows.tokens(step)
+        return self._windows_of(self._run.segment(step)).tokens(step)
 
     def leaves(self, step: int) -> tuple[MicroBatchLeaf, ...]:
         """See Steps; their root is the record's, which was derived from them."""
-        return self._compact.steps[step].leaves
+        segment = self._run.segment(step)
+        return self._compact[segment.number].steps[step - segment.start].leaves
 
 
 def check_count(run: Run, found: int) -> None:

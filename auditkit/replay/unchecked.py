@@ -16,7 +16,7 @@ def unchecked(
 
     `log` says what the check of the signed log left open, None that there was no such check.
     """
-    said = [_other_steps(run, wanted, steps), *_states(run, steps)]
+    said = [_other_steps(run, wanted, steps), _changes(run, steps), *_states(run, steps)]
     said += [
         f"whether {_tokens(run)} (`auditkit data --step N` does)",
         *_signature(run, log),
@@ -51,6 +51,17 @@ def _other_steps(run: Run, wanted: Sequence[int], steps: Sequence[StepReport]) -
             " nor was the chain through them"
         )
     return f"{others} of the run's {run.size} steps: their records were read, they were not replayed"
+
+
+def _changes(run: Run, steps: Sequence[StepReport]) -> str:
+    """Segments whose beginning no replay has met: what they begin from, only their records say."""
+    matched = [report for report in steps if report.verdict is Verdict.MATCH]
+    replayed = {step for report in matched for step in range(report.start, report.step + 1)}
+    left = [segment.start for segment in run.timeline.later if segment.start not in replayed]
+    if not left:
+        return ""
+    what, them = ("change", "it") if len(left) == 1 else ("changes", "them")
+    return f"the {what} of recipe or data before {_steps(left)}: no replay went through {them}"
 
 
 def _states(run: Run, steps: Sequence[StepReport]) -> list[str]:

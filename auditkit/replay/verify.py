@@ -8,10 +8,12 @@ from auditkit.errors import AuditkitError, BadArtifact, Unsupported, UsageError
 from auditkit.formats.recipe import Recipe
 from auditkit.replay import arguments, machine
 from auditkit.replay.backend import Backend, choose
+from auditkit.replay.boundary import entered
 from auditkit.replay.cost import parameter_bytes
 from auditkit.replay.interval import Replayer, WorkKey
 from auditkit.replay.log_check import LogCheck, check_links
 from auditkit.replay.plan import Interval, intervals
+from auditkit.replay.published import open_state
 from auditkit.replay.report import Check, Report, Status, StepReport, overall
 from auditkit.replay.run import Run, default_run, open_run
 from auditkit.replay.selection import Selection, select
@@ -199,7 +201,7 @@ def check_chain(run: Run) -> str:
                 hint=_same_root(run, state.root),
             )
     states = f"{len(run.published)} published state{'s' if len(run.published) > 1 else ''}"
-    return f"{len(records)} records, each naming the one before; {states} where they say"
+    return f"{len(records)} records{_segments(run, places=True)}, each naming the one before; {states} where they say"
 
 
 def check_log(run: Run) -> str:
@@ -208,9 +210,32 @@ def check_log(run: Run) -> str:
     if run.log_root != run.manifest.log.root:
         raise BadArtifact(
             f"the records have log root {run.log_root}, the manifest says {run.manifest.log.root}",
-            hint="records were changed or swapped, or the recipe or data of the manifest are not those of the records",
+            hint=_other_root(run),
         )
-    return f"root {run.log_root} over all {run.size} records"
+    return f"root {run.log_root} over all {run.size} records{_segments(run)}"
+
+
+def _segments(run: Run, places: bool = False) -> str:
+    """The records of segments, which lie between those of steps, in words; nothing for a run of one segment."""
+    steps = [str(segment.start) for segment in run.timeline.later]
+    if not steps:
+        return ""
+    word = "record" if len(steps) == 1 else "records"
+    shown = ", ".join(steps[:5]) + (", .." if len(steps) > 5 else "")
+    before = f" (before step{'' if len(steps) == 1 else 's'} {shown})" if places else ""
+    return f" and {len(steps)} segment {word}{before}"
+
+
+def _other_root(run: Run) -> str:
+    """Why the records may not have the manifest's log root; the segments that do not fit a published state, first."""
+    for segment in run.timeline.later:
+        if segment.start in run.published:
+            try:
+                entered(run, open_state(run, segment.start).document, segment, segment.state)
+            except AuditkitError as error:
+                return error.message
+    which = "the manifest, or of its segments," if run.timeline.later else "the manifest"
+    return f"records were changed or swapped, or the recipe or data of {which} are not those of the records"
 
 
 def check_memory(recipe: Recipe) -> None:
@@ -230,12 +255,15 @@ def _same_root(run: Run, root: str) -> str:
     for record in run.records:
         if record.state_after == root:
             return f"this is the state after step {record.step}, which is state {record.step + 1}"
+        if run.timeline.begun(record.step) is not None and record.state_before == root:
+            return f"this is the root from which the segment of step {record.step} on begins, not the one before it"
     return ""
 
 
 def _replay_all(draft: _Draft, replayer: Replayer, plan: Sequence[Interval], run: Run, progress: Progress) -> None:
-    total = sum(len(interval.steps) for interval in plan)
-    progress.start("replay", total * run.recipe.batch.micro_batches, "micro-batches")
+    leaves = run.timeline.leaves_before
+    total = sum(leaves(interval.stop) - leaves(interval.start) for interval in plan)
+    progress.start("replay", total, "micro-batches")
     try:
         for interval in plan:
             _replay_one(draft, replayer, interval)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.audit import signed_runs
-from tests.replay.conftest import compact, honest, parts
+from tests.replay.conftest import compact, honest, parts, segmented, segmented_compact, stretches
 
-__all__ = ["compact", "honest", "parts"]
+__all__ = ["compact", "honest", "parts", "segmented", "segmented_compact", "stretches"]
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from auditkit.audit.signed_log import FOLDER, origin_of
+from auditkit.formats.chain import log_entries
 from auditkit.formats.digest import content_digest
 from auditkit.formats.leaves import LEAF_BYTES
 from auditkit.formats.merkle import leaf_hash, tree_root
@@ -38,9 +39,9 @@ def change(run: Path, **changes: object) -> RunManifest:
 
 
 def records_of(run: Path) -> list[bytes]:
-    """The canonical records of a run."""
+    """The canonical records of a run, those of segments included, as its log holds them."""
     with open_run(str(run)) as opened:
-        return [record.encode() for record in opened.records]
+        return [entry.encode() for entry in log_entries(opened.records, opened.timeline)]
 
 
 def sign(

@@ -18,9 +18,9 @@ from auditkit.cli.main import run as run_main
 from auditkit.replay.run import open_run
 from tests.audit import signed_runs
 from tests.conftest import ROOT
-from tests.replay.conftest import honest, parts
+from tests.replay.conftest import honest, parts, segmented, stretches
 
-__all__ = ["honest", "parts"]
+__all__ = ["honest", "parts", "segmented", "stretches"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ Cli = Callable[..., Done]
 
 @dataclass(frozen=True)
 class Signed:
-    """A signed run: its folder, the publisher's vkey, and an offline proof of its step 5."""
+    """A signed run: its folder, the publisher's vkey, and an offline proof of its step 5; or of a later segment."""
 
     run: Path
     vkey: str
@@ -51,6 +51,16 @@ def signed(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> Signed:
     run, proof = signed_runs.sign(signed_runs.copy(honest, folder / "tiny")), folder / "step-5.tlog-proof"
     with open_run(str(run)) as opened:
         proof.write_bytes(prove(SignedLog(data=folder / "data").open(opened), 5).encode())
+    return Signed(run, signed_runs.key_of(run).text, proof)
+
+
+@pytest.fixture(scope="session")
+def segments(segmented: Path, tmp_path_factory: pytest.TempPathFactory) -> Signed:
+    """The run of several segments with a signed log, and a proof of its last one; do not write into it."""
+    folder = tmp_path_factory.mktemp("segments")
+    run, proof = signed_runs.sign(signed_runs.copy(segmented, folder / "tiny")), folder / "segment-9.tlog-proof"
+    with open_run(str(run)) as opened:
+        proof.write_bytes(prove(SignedLog(data=folder / "data").open(opened), 9, segment=True).encode())
     return Signed(run, signed_runs.key_of(run).text, proof)
 
 

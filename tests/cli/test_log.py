@@ -75,3 +75,21 @@ def test_the_publishers_own_words_cannot_steer_a_terminal(main: Cli, signed: Sig
     shown = main("log", "show", "--run", run)
     assert shown.code == 0
     assert "\u202e" not in shown.stdout and "\x7f" not in shown.stdout
+
+
+def test_the_proof_of_a_segment_is_checked_offline(main: Cli, segments: Signed) -> None:
+    shown = main("log", "check", segments.proof, "--publisher", segments.vkey)
+    assert (shown.code, shown.stderr) == (0, "")
+    lines = shown.stdout.splitlines()
+    assert lines[0] == "segment       from step 9 on, entry 11: 2 of the entries before are segments'"
+    assert lines[1].startswith("recipe        ")
+    assert lines[2].startswith("data          ")
+    assert lines[2].endswith(", from sequence 0 on")
+    facts = json.loads(main("log", "check", segments.proof, "--publisher", segments.vkey, "--json").stdout)
+    assert (facts["step"], facts["entry"], facts["segment"]["sequence"]) == (9, 11, 0)
+
+
+def test_the_proof_of_a_step_behind_segments(main: Cli, segments: Signed, tmp_path: Path) -> None:
+    assert main("log", "prove", "8", "--run", segments.run, "--out", tmp_path / "proof").code == 0
+    shown = main("log", "check", tmp_path / "proof", "--publisher", segments.vkey)
+    assert shown.stdout.startswith("step          8, entry 10: 2 of the entries before are segments'\n")

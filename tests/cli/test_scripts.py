@@ -3,7 +3,8 @@
     # a comment
     > auditkit verify --run $RUN --step 0      the command; $RUN is an honest run, $WORK an empty folder,
                                                $KEY a private key, $ATTESTED files of make_attested.py,
-                                               $SIGNED a signed run, $VKEY its key, $PROOF a proof of its step 5
+                                               $SIGNED a signed run, $VKEY its key, $PROOF a proof of its step 5,
+                                               $SEGMENTS a signed run of several segments, $SEGMENTS_VKEY its key
     ? 0                                        its exit code
     1 run        tiny                          a line of stdout; * stands for any text within the line
     1 ...                                      any number of lines, none included
@@ -71,11 +72,12 @@ def pattern(lines: list[str]) -> re.Pattern[str]:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_script(script: Path, cli: Cli, honest: Path, signed: Signed, tmp_path: Path) -> None:
+def test_script(script: Path, cli: Cli, honest: Path, signed: Signed, segments: Signed, tmp_path: Path) -> None:
     key = tmp_path / "key.pem"
     save_private(key, KEY)
     names = {"$RUN": honest.as_posix(), "$WORK": (tmp_path / "work").as_posix(), "$KEY": key.as_posix()}
     names["$ATTESTED"] = ATTESTED.as_posix()
+    names |= {"$SEGMENTS_VKEY": segments.vkey, "$SEGMENTS": segments.run.as_posix()}
     names |= {"$SIGNED": signed.run.as_posix(), "$PROOF": signed.proof.as_posix(), "$VKEY": signed.vkey}
     (tmp_path / "work").mkdir()
 

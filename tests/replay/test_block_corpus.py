@@ -49,7 +49,7 @@ def lying(made: Made, name: str, text: bytes, *, tokens: int | None = None) -> M
 def seen_by(run_folder: Path, step: int) -> set[str]:
     """The documents behind a step."""
     with open_run(str(run_folder)) as run:
-        return {p.document for s in BlockCorpus(run).sequences(step) for p in s.passages}
+        return {p.document for s in BlockCorpus(run, run.segment(0)).sequences(step) for p in s.passages}
 
 
 @pytest.mark.parametrize("compact", [False, True])
@@ -131,7 +131,7 @@ def test_a_damaged_block_is_a_bad_artifact_for_the_steps_that_need_it(made: Made
         for step in range(run.size):
             if step % 4 == 0:  # its three sequences are drawn from the web
                 assert inspect(run, step).verdict is Verdict.MATCH
-            elif "books" in {s.source for s in BlockCorpus(run)._drawn(step)}:
+            elif "books" in {s.source for s in BlockCorpus(run, run.segment(0))._drawn(step)}:
                 with pytest.raises(BadArtifact, match=r"corpus/books/00000\.zst, block 0"):
                     inspect(run, step)
 

@@ -40,12 +40,12 @@ def test_text_and_passages_are_those_of_the_documents(honest: Path, parts: Parts
 
 def test_sequences_visit_every_window_once_an_epoch(honest: Path) -> None:
     with open_run(str(honest)) as run:
-        index = corpus_index(run)
+        index = corpus_index(run, run.manifest.data)
         windows = run.manifest.data.windows
         steps = windows // run.recipe.batch.sequences
-        seen = [s.window for step in range(steps) for s in sequences(run, index, step)]
+        seen = [s.window for step in range(steps) for s in sequences(run.segment(0), index, step)]
         assert sorted(seen) == list(range(windows))
-        assert {s.epoch for s in sequences(run, index, steps)} == {1}
+        assert {s.epoch for s in sequences(run.segment(0), index, steps)} == {1}
 
 
 def test_other_documents_are_a_bad_artifact(parts: Parts, tmp_path: Path) -> None:
