@@ -9,14 +9,12 @@ from auditkit.replay.run import Run
 from auditkit.verdict import Verdict
 
 
-def unchecked(
-    run: Run, wanted: Sequence[int], steps: Sequence[StepReport], log: Sequence[str] | None = None
-) -> tuple[str, ...]:
-    """The limits of a report on `wanted` steps of a run; `steps` are the reports so far.
+def unchecked(run: Run, steps: Sequence[StepReport], log: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The limits of a report on steps of a run.
 
     `log` says what the check of the signed log left open, None that there was no such check.
     """
-    said = [_other_steps(run, wanted, steps), _changes(run, steps), *_states(run, steps)]
+    said = [_other_steps(run, steps), _changes(run, steps), *_states(run, steps)]
     said += [
         f"whether {_tokens(run)} (`auditkit data --step N` does)",
         *_signature(run, log),
@@ -37,12 +35,12 @@ def _tokens(run: Run) -> str:
     return "the token ids, from which the batches were cut, follow from the corpus and the tokenizer"
 
 
-def _other_steps(run: Run, wanted: Sequence[int], steps: Sequence[StepReport]) -> str:
+def _other_steps(run: Run, steps: Sequence[StepReport]) -> str:
     matched = {report.step for report in steps if report.verdict is Verdict.MATCH}
     for report in steps:
         if report.step in matched:
             matched.update(range(report.start, report.step))
-    others = run.size - len(matched | set(wanted))
+    others = run.size - len(matched | {report.step for report in steps})
     if not others:
         return ""
     if run.taken is not None:

@@ -133,7 +133,7 @@ class _Draft:
             wanted=wanted,
             checks=tuple(sorted([*self.checks, *skipped], key=lambda check: check.number)),
             steps=steps,
-            not_checked=unchecked(self.run, wanted, steps, self.log) if self.run else (),
+            not_checked=unchecked(self.run, steps, self.log) if self.run else (),
             machine=self._machine(),
             message=message,
             hint=hint,
@@ -176,6 +176,7 @@ def _record_checks(
     def signed() -> str:
         if log is None:
             return check_log(run)
+        draft.log = ()  # asked for, whatever comes of it
         found = log.check(run, needed)
         draft.log, run.taken = found.not_checked, found.records
         if needed is not None:

@@ -79,6 +79,8 @@ def test_the_key_that_was_asked_for(honest: Path, signed: Path, tmp_path: Path) 
     for run, told in ((signed, "the run names the publisher"), (honest, "the run names no publisher")):
         report = verify(str(run), step=4, publisher=other)
         assert report.verdict is Verdict.UNTRUSTED
+        assert not any("nobody asked" in text for text in report.not_checked)
+        assert any("8 of the run's 8 steps" in text for text in report.not_checked)
         assert (report.checks[2].status, report.steps) == (Status.FAILED, ())
         assert told in report.message and other in report.message
     # the same key under another name signs another log
