@@ -37,14 +37,16 @@ class Speed:
 
 def parameter_bytes(recipe: Recipe) -> int:
     """Bytes that a replay holds for the parameters alone, whatever its micro-batches are (see `memory_bytes`)."""
-    return 52 * parameter_count(recipe.model)
+    fold = recipe.numerics.fold
+    return (40 + (4 * (len(fold) + 2) if fold else 12)) * parameter_count(recipe.model)
 
 
 def memory_bytes(recipe: Recipe, threads: int) -> int:
     """Peak bytes of a replay, roughly: what is held at the same time, by the size of its arrays.
 
     A parameter: the state before (12 bytes: weight and two moments) and after (12), its fixed-point rows both ways as
-    float64 (16), the sum of gradients (8) and its rounding (4); in each worker its gradient (8) and a product (8).
+    float64 (16), the sum of gradients (8) and its rounding (4), or, with a fold, a sum a level (4 each) and one more
+    and the next term; in each worker its gradient (8) and a product (8).
     A token in a worker: logits, their gradient and fixed-point rows (40 bytes per entry of the vocabulary), and what
     the backward pass needs of each layer.
     """

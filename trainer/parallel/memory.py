@@ -59,7 +59,7 @@ class DeviceMemory:
 
     def zeros(self, elements: int, dtype: npt.DTypeLike) -> Array:
         """A new array (elements,)."""
-        return self._device.zeros((elements,), dtype)
+        return self._device.zeros((elements,), dtype) if elements else self._device.empty((0,), dtype)
 
     def clear(self, array: Array) -> None:
         """Make all elements zero."""

@@ -31,12 +31,13 @@ CONNECT = 60.0  # seconds to reach the store
 _FOREVER = timedelta(days=365)  # torch's own time limits: `Watch` is quicker, and says who is missing
 _SLOT = 1 << 12  # bytes that the first round of a gathering carries
 _LENGTH = 8  # of them say how many there are
-_PAUSES = 2e-5, 5e-3  # seconds between two looks at something under way: the shortest, the longest
+_PAUSES = 0.02, 0.2  # seconds between two looks at what else has happened, while a collective is under way
 _PORT = "another program may use the port: torchrun --master-port chooses one, MASTER_ADDR the machine of rank 0"
 _NETWORK = "GLOO_SOCKET_IFNAME (and NCCL_SOCKET_IFNAME) name the network interface between the machines"
 _NO_NCCL = "--backend gloo moves arrays through the host, and lets ranks share a card"
 
 Move = Callable[[], None]
+Ended = Callable[[Any, float], bool]  # whether a collective ends within some seconds; raises where it failed
 
 
 class Bridge(Protocol):
@@ -46,6 +47,7 @@ class Bridge(Protocol):
     def tensor(self, array: Array) -> torch.Tensor: ...
     def back(self, tensor: torch.Tensor, array: Array) -> None: ...
     def exchange(self, into: list[torch.Tensor], parts: list[torch.Tensor]) -> tuple[Any, Move]: ...
+    def ended(self, work: Any, seconds: float) -> bool: ...
 
     @property
     def carrier(self) -> Any: ...
@@ -83,14 +85,18 @@ class HostBridge:
 
         return work, finish
 
+    def ended(self, work: Any, seconds: float) -> bool:
+        """Whether a collective ends within so many seconds."""
+        return _gloo_ended(work, seconds)
+
 
 class CudaBridge:
     """Arrays of this rank's own CUDA device over NCCL, without a copy, in order with all else on its stream."""
 
     def __init__(self, ops: CudaOps, carrier: Any) -> None:
         self.carrier = carrier
-        index = ops.device.index
-        self._stream = torch.cuda.ExternalStream(ops.device.stream.ptr, device=torch.device("cuda", index))
+        self._device = torch.device("cuda", ops.device.index)
+        self._stream = torch.cuda.ExternalStream(ops.device.stream.ptr, device=self._device)
 
     def stream(self) -> AbstractContextManager[Any]:
         """The device's stream is torch's current one."""
@@ -99,6 +105,8 @@ class CudaBridge:
 
     def tensor(self, array: Array) -> torch.Tensor:
         """The array's memory."""
+        if not array.size:  # it has no address
+            return torch.empty(0, dtype={"f": torch.float32, "i": torch.int64}[array.dtype.kind], device=self._device)
         return torch.from_dlpack(array.reshape(-1))
 
     def back(self, tensor: torch.Tensor, array: Array) -> None:
@@ -106,7 +114,21 @@ class CudaBridge:
 
     def exchange(self, into: list[torch.Tensor], parts: list[torch.Tensor]) -> tuple[Any, Move]:
         """All to all, from and to the arrays themselves."""
-        return dist.all_to_all(into, parts, group=self.carrier, async_op=True), lambda: None
+        return dist.all_to_all(into, parts, group=self.carrier, async_op=True), _nothing
+
+    def ended(self, work: Any, seconds: float) -> bool:
+        """Whether a collective ends within so many seconds; what follows on the stream then follows it."""
+        until, pause = time.monotonic() + seconds, 2e-5
+        while not work.is_completed():
+            if time.monotonic() > until:
+                return False
+            time.sleep(pause)
+            pause *= 1.2
+        failed = getattr(work, "exception", lambda: None)()  # `wait` is silent about it
+        if failed is not None:
+            raise failed
+        work.wait()
+        return True
 
 
 class TorchGroup(Gathering):
@@ -125,14 +147,18 @@ class TorchGroup(Gathering):
         """Let NCCL carry the arrays of this rank's device. Raises Unsupported where it cannot, on every rank."""
         for key in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING", "TORCH_NCCL_DUMP_ON_TIMEOUT"):
             os.environ.setdefault(key, "0")  # they would end the process with a trace of their own
+        self.watch.waiting(True)
         try:
             torch.cuda.set_device(ops.device.index)
-            self._bridge = CudaBridge(ops, dist.new_group(backend="nccl", timeout=_FOREVER))
-            with ops.device.use():  # makes the communicator
-                self.all_gather_ranges([ops.device.zeros((1,), np.float32) for _ in range(self.size)]).wait()
-                ops.device.synchronize()
+            bridge = CudaBridge(ops, dist.new_group(backend="nccl", timeout=_FOREVER))
+            with ops.device.use(), bridge.stream():
+                dist.broadcast(bridge.tensor(ops.device.zeros((1,), np.float32)), 0, group=bridge.carrier)
+                ops.device.synchronize()  # the first one makes the connections
         except RuntimeError as error:
             raise Unsupported(f"NCCL cannot be used: {first_line(error)}", hint=_NO_NCCL) from error
+        finally:
+            self.watch.waiting(False)
+        self._bridge = bridge
 
     def reduce_scatter(self, parts: Sequence[Array]) -> Pending:
         """As Group.reduce_scatter: a reduction to each rank, since the parts have any lengths."""
@@ -155,7 +181,7 @@ class TorchGroup(Gathering):
                 if array.size:
                     self._bridge.back(tensor, array)
 
-        return _Moves(self, [(work, bring)], (parts, into))
+        return _Moves(self, self._bridge.ended, [(work, bring)], (parts, into))
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
         """As Group.gather_bytes: one round of a fixed size, and another one if anything is longer."""
@@ -188,7 +214,7 @@ class TorchGroup(Gathering):
                 if array.size:
                     tensor = self._bridge.tensor(array)
                     moves.append((move(tensor, rank), self._bringing(tensor, array) if rank in changed else _nothing))
-        return _Moves(self, moves, arrays)
+        return _Moves(self, self._bridge.ended, moves, arrays)
 
     def _bringing(self, tensor: torch.Tensor, array: Array) -> Move:
         return lambda: self._bridge.back(tensor, array)
@@ -201,17 +227,15 @@ class TorchGroup(Gathering):
         self.finish(work)
         return [tensor.numpy().tobytes() for tensor in found]
 
-    def finish(self, work: Any) -> None:
-        """Wait for one collective. Raises RankLost or AlreadyTold once it is clear that it will not end."""
-        pause, longest = _PAUSES
+    def finish(self, work: Any, ended: Ended | None = None) -> None:
+        """Wait for one collective, with `ended` or as Gloo does. RankLost or AlreadyTold when it will not end."""
         self.watch.waiting(True)
         try:
             with self._bridge.stream(), self._explained():
-                while not work.is_completed():
+                pause = _PAUSES[0]
+                while not (ended or _gloo_ended)(work, pause):
                     self.watch.check()
-                    time.sleep(pause)
-                    pause = min(1.2 * pause, longest)
-                work.wait()
+                    pause = min(2 * pause, _PAUSES[1])
         finally:
             self.watch.waiting(False)
 
@@ -229,15 +253,26 @@ class TorchGroup(Gathering):
 class _Moves:
     """Collectives under way; `held` are the arrays that they read and write."""
 
-    def __init__(self, group: TorchGroup, moves: list[tuple[Any, Move]], held: Any) -> None:
-        self._group, self._moves, self._held = group, moves, held
+    def __init__(self, group: TorchGroup, ended: Ended, moves: list[tuple[Any, Move]], held: Any) -> None:
+        self._group, self._ended, self._moves, self._held = group, ended, moves, held
 
     def wait(self) -> None:
         """Return once all have ended and their results are in place."""
         for work, bring in self._moves:
-            self._group.finish(work)
+            self._group.finish(work, self._ended)
             bring()
         self._moves, self._held = [], None
+
+
+def _gloo_ended(work: Any, seconds: float) -> bool:
+    """Whether a collective of Gloo ends within so many seconds. Raises RuntimeError where it failed."""
+    try:
+        work.wait(timedelta(seconds=seconds))
+    except RuntimeError:
+        if not work.is_completed():
+            return False
+        work.wait()
+    return True
 
 
 def _nothing() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,14 @@ import numpy as np
 import torch.distributed as dist
 
 from auditkit.formats.recipe import Recipe
+from auditkit.replay.backend import Backend
 from tests.trainer.parallel.states import Record, steps_of
-from trainer.parallel.launch import joined
+from trainer.parallel.launch import _backend, joined
+from trainer.parallel.memory import Memory, memory_of
 from trainer.parallel.place import launched
 from trainer.parallel.torch_group import TorchGroup
 from trainer.parallel.watch import Times
+from trainer.run import Machine
 
 
 def texts(records: list[Record]) -> list[Any]:
@@ -49,29 +54,63 @@ def part(group: TorchGroup, size: int) -> TorchGroup:
     return TorchGroup(made, group.rank, size, group.watch)
 
 
-def call_everything() -> int:
-    """Call every method of the group, and look at what it gives."""
+def train_on_cards(folder: str, device: str, backend: str) -> int:
+    """Train every recipe of the folder's jobs.json on this rank's device."""
+    jobs = json.loads((Path(folder) / "jobs.json").read_text(encoding="ascii"))
+    with on_device(device, backend) as (group, made):
+        for number, job in enumerate(jobs):
+            recipe = Recipe.parse(job["recipe"].encode("utf-8"))
+            print("began", number, flush=True)
+            records, _ = made.on_device(
+                lambda recipe=recipe, job=job: steps_of(group, recipe, job["steps"], ops=made.ops, bucket=job["bucket"])
+            )
+            file = Path(folder) / f"job-{number}-rank-{group.rank}.json"
+            file.write_text(json.dumps(texts(records)), encoding="ascii")
+    return 0
+
+
+@contextlib.contextmanager
+def on_device(device: str, backend: str) -> Iterator[tuple[TorchGroup, Backend]]:
+    """The group, and this rank's device with what carries its arrays."""
     place = launched()
     assert place is not None
     with joined(place, Times()) as group:
-        rank, size = group.rank, group.size
+        yield group, _backend(place, Machine(1, device, backend), group)
+
+
+def call_everything(device: str = "cpu", backend: str = "") -> int:
+    """Call every method of the group, and look at what it gives."""
+    with on_device(device, backend) as (group, made):
         for length in (0, 1, 4087, 4088, 4089, 100_000):
-            data = bytes([rank]) * (length * (rank + 1))
-            assert group.gather_bytes(data) == [bytes([q]) * (length * (q + 1)) for q in range(size)]
-        assert group.largest((-1) ** rank * (rank + 1) << 70) == size << 70
-        lengths = [3, 0, 5][:size]
-        parts = [np.arange(n, dtype=np.int64) + (1 << 62) + rank for n in lengths]
-        group.reduce_scatter(parts).wait()
-        wrapped = (sum((1 << 62) + q for q in range(size)) + (1 << 63)) % (1 << 64) - (1 << 63)
-        assert parts[rank].tolist() == [wrapped + size * i for i in range(lengths[rank])]
-        ranges = [np.full(n, rank if q == rank else -1, np.float32) for q, n in enumerate(lengths)]
-        group.all_gather_ranges(ranges).wait()
-        assert [part.tolist() for part in ranges] == [[q] * n for q, n in enumerate(lengths)]
-        into = [np.zeros(q + rank, np.int64) for q in range(size)]
-        group.all_to_all([np.full(rank + q, 10 * rank + q) for q in range(size)], into).wait()
-        assert [part.tolist() for part in into] == [[10 * q + rank] * (q + rank) for q in range(size)]
-        begun = [group.reduce_scatter([np.ones(1000, np.int64)] * size) for _ in range(5)]
-        for pending in begun:
-            pending.wait()
+            data = bytes([group.rank]) * (length * (group.rank + 1))
+            assert group.gather_bytes(data) == [bytes([q]) * (length * (q + 1)) for q in range(group.size)]
+        assert group.largest((-1) ** group.rank * (group.rank + 1) << 70) in (group.size << 70, group.size - 1 << 70)
+        made.on_device(lambda: _carry(group, memory_of(made.ops)))
         group.barrier()
     return 0
+
+
+def _carry(group: TorchGroup, memory: Memory) -> None:
+    rank, size, place = group.rank, group.size, memory.place
+
+    def values(arrays: list[Any]) -> list[list[Any]]:
+        return [memory.host(array).tolist() for array in arrays]
+
+    lengths = [3, 0, 5, 1, 2, 7, 4, 6][:size]
+    parts = [place(np.arange(n, dtype=np.int64) + (1 << 62) + rank) for n in lengths]
+    group.reduce_scatter(parts).wait()
+    wrapped = (sum((1 << 62) + q for q in range(size)) + (1 << 63)) % (1 << 64) - (1 << 63)
+    assert values(parts)[rank] == [wrapped + size * i for i in range(lengths[rank])]
+    ranges = [place(np.full(n, rank if q == rank else -1, np.float32)) for q, n in enumerate(lengths)]
+    group.all_gather_ranges(ranges).wait()
+    assert values(ranges) == [[q] * n for q, n in enumerate(lengths)]
+    for dtype in (np.int64, np.float32):
+        into = [memory.zeros(q + rank, dtype) for q in range(size)]
+        group.all_to_all([place(np.full(rank + q, 10 * rank + q, dtype)) for q in range(size)], into).wait()
+        assert values(into) == [[10 * q + rank] * (q + rank) for q in range(size)]
+    line = place(np.ones(1000 * size, np.int64))
+    begun = [group.reduce_scatter([line[1000 * q : 1000 * q + 1000] for q in range(size)]) for _ in range(1)]
+    begun += [group.reduce_scatter([place(np.ones(100, np.int64)) for _ in range(size)]) for _ in range(5)]
+    for pending in begun:
+        pending.wait()
+    assert set(values([line[1000 * rank : 1000 * rank + 1000]])[0]) == {size}

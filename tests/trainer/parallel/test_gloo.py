@@ -19,19 +19,19 @@ EXACT, FOLD = (), (2, 2)
 
 # Ranks, micro-batches, fold, steps: counts that divide and that do not, fewer micro-batches than ranks.
 TRAININGS = [
-    (1, 6, EXACT, 100),
-    (2, 5, FOLD, 100),
-    (3, 5, EXACT, 100),
-    (4, 8, FOLD, 100),
+    (1, 2, EXACT, 100),
+    (2, 3, FOLD, 100),
+    (3, 4, EXACT, 100),
+    (4, 4, FOLD, 100),
     (6, 4, EXACT, 100),
-    (8, 8, FOLD, 100),
-    (1, 5, FOLD, 5),
-    (2, 6, EXACT, 5),
-    (3, 8, FOLD, 5),
-    (4, 6, EXACT, 5),
-    (6, 7, FOLD, 5),
-    (8, 5, EXACT, 5),
-    (8, 16, EXACT, 5),
+    (8, 3, FOLD, 100),
+    (1, 5, FOLD, 3),
+    (2, 6, EXACT, 3),
+    (3, 8, FOLD, 3),
+    (4, 6, EXACT, 3),
+    (6, 7, FOLD, 3),
+    (8, 5, EXACT, 3),
+    (8, 16, EXACT, 3),
 ]
 
 

@@ -65,7 +65,7 @@ def test_micro_batches_that_divide_and_that_do_not(size: int, count: int) -> Non
 
 @pytest.mark.parametrize(
     ("count", "fold", "sizes"),
-    [(8, (2, 2), [1, 2, 3, 4, 8, 11]), (7, (2, 2), [2, 3, 4, 5]), (6, (3,), [1, 2, 6]), (5, (8,), [1, 2, 4, 5, 6])],
+    [(8, (2, 2), [1, 3, 4, 8, 11]), (7, (2, 2), [2, 3, 4, 5]), (6, (3,), [1, 2, 6]), (5, (8,), [1, 2, 4, 5, 6])],
 )
 def test_folds(count: int, fold: tuple[int, ...], sizes: list[int]) -> None:
     assert truth(with_batch(TIED, count, 1, fold)) != truth(with_batch(TIED, count))
@@ -150,9 +150,8 @@ class TestOnADevice:
 
     pytestmark = EMULATOR_MARKS
 
-    @pytest.mark.parametrize("size", [1, 2, 3])
-    @pytest.mark.parametrize("fold", [(), (2, 2)])
-    def test_ranks_with_devices_record_the_same(self, fold: tuple[int, ...], size: int) -> None:
+    @pytest.mark.parametrize(("size", "fold"), [(1, ()), (3, ()), (2, (2, 2))])
+    def test_ranks_with_devices_record_the_same(self, size: int, fold: tuple[int, ...]) -> None:
         recipe = with_batch(FOLDED, 5, 1, fold)
         ranks = [CudaOps(OneAtATime(seed=rank)) for rank in range(size)]
 

@@ -1,0 +1,60 @@
+"""What torchrun says in the environment."""
+
+from __future__ import annotations
+
+import pytest
+
+from auditkit.errors import UsageError
+from trainer.parallel.place import Place, launched
+
+TORCHRUN = {
+    "RANK": "5",
+    "WORLD_SIZE": "8",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "4",
+    "MASTER_ADDR": "node-0",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_USE_AGENT_STORE": "True",
+    "TORCHELASTIC_RUN_ID": "job",
+    "TORCHELASTIC_RESTART_COUNT": "2",
+}
+
+
+def test_a_rank_of_torchrun() -> None:
+    assert launched(TORCHRUN) == Place(5, 8, 1, 4, "node-0", 29500, False, "auditkit/job/2")
+
+
+def test_rank_0_holds_the_store_where_the_launcher_does_not() -> None:
+    plain = {key: value for key, value in TORCHRUN.items() if not key.startswith("TORCHELASTIC")}
+    for rank in ("0", "5"):
+        found = launched(plain | {"RANK": rank})
+        assert found is not None and found.holds_store == (rank == "0") and found.prefix == "auditkit//"
+
+
+def test_one_machine_for_each_rank_is_what_nothing_says() -> None:
+    found = launched({key: TORCHRUN[key] for key in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")})
+    assert found is not None and (found.local_rank, found.local_size) == (0, 1)
+
+
+@pytest.mark.parametrize("key", ["RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"])
+def test_without_all_four_there_is_no_launcher(key: str) -> None:
+    assert launched({name: value for name, value in TORCHRUN.items() if name != key}) is None
+    assert launched(TORCHRUN | {key: ""}) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("RANK", "8"),
+        ("RANK", "-1"),
+        ("RANK", "two"),
+        ("WORLD_SIZE", "0"),
+        ("LOCAL_RANK", "4"),
+        ("LOCAL_WORLD_SIZE", "9"),
+        ("MASTER_PORT", "70000"),
+        ("MASTER_PORT", "٣"),
+    ],
+)
+def test_what_is_no_number_in_its_range_is_refused(key: str, value: str) -> None:
+    with pytest.raises(UsageError, match=f"^{key} is "):
+        launched(TORCHRUN | {key: value})
