@@ -39,16 +39,20 @@ def keep(signed: Signed, folder: Path) -> list[Path]:
         files = [(folder / name, data) for name, data in signed.files(number)]
         if any(_holds_other(path, data) for path, data in files):
             continue
-        try:
-            for path, data in files:
-                if not os.path.lexists(path):
-                    key_files.write_new(path, data, mode=0o644)
-        except UsageError:  # another process was faster
-            if not folder.is_dir():
-                raise Unsupported(f"cannot write into {folder}: the folder is gone", hint=HINT) from None
-            continue
-        return [path for path, _ in files]
+        if all(_kept(path, data) for path, data in files):
+            return [path for path, _ in files]
     raise AssertionError("there is always another number")
+
+
+def _kept(path: Path, data: bytes) -> bool:
+    """Write the file, or see that it is there; False: another process was faster with something else of that name."""
+    try:
+        key_files.write_new(path, data, mode=0o644)
+    except UsageError:
+        if not path.parent.is_dir():
+            raise Unsupported(f"cannot write into {path.parent}: the folder is gone", hint=HINT) from None
+        return not _holds_other(path, data)
+    return True
 
 
 def _holds_other(path: Path, data: bytes) -> bool:
