@@ -47,11 +47,14 @@ def test_paths_are_accepted(honest: Path, tmp_path: Path) -> None:
     assert folder("cache_dir", "a") == Path("a") and folder("cache_dir", None) is None
 
 
+ATTESTING = "Attester keep load_private load_public open_run read_attestation recheck".split()
+
+
 def test_every_error_is_exported_and_loads_no_numpy() -> None:
     names = [name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)]
     for name in names:
         assert getattr(auditkit, name) is getattr(errors, name)
-    assert set(auditkit.__all__) == {*names, "Report", "Verdict", "verify"}
+    assert set(auditkit.__all__) == {*names, "Report", "Verdict", "verify", *ATTESTING}
     program = "import sys, auditkit; auditkit.UsageError, auditkit.Verdict; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
     with pytest.raises(AttributeError, match="nothing"):
