@@ -23,7 +23,8 @@ ABSENT = (
     *("starlette", "uvicorn", "psycopg"),
 )
 # What only `auditkit registry serve` imports, and a database elsewhere: the extra `registry`.
-SERVICE = {f"auditkit.registry.{name}" for name in "answers app bodies guard leftover postgres protocol routes serve".split()}
+_SERVICE = "answers app bodies guard leftover postgres protocol routes serve"
+SERVICE = {f"auditkit.registry.{name}" for name in _SERVICE.split()}
 
 
 def test_the_verifier_depends_on_nothing_heavy() -> None:
