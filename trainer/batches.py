@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from auditkit.formats.cursor import START, Cursor
 from auditkit.formats.tensors import DTYPES
 from auditkit.replay.windows import IdsLike, Windows
 from trainer.data.ids import StoredIds
@@ -9,12 +10,13 @@ from trainer.prepared import Prepared, open_ids
 from trainer.work import Work
 
 
-def open_batches(work: Work, prepared: Prepared, sequences: int) -> Windows:
+def open_batches(work: Work, prepared: Prepared, sequences: int, cursor: Cursor = START) -> Windows:
     """The batches of a work folder; raises `BadArtifact` if its ids have changed since they were prepared.
 
-    With declared sources each chunk of the ids is checked when a step first reads it, so that any rank may open them.
+    `cursor` is where a later segment of a run begins in these data. With declared sources each chunk of the ids is
+    checked when a step first reads it, so that any rank may open them.
     """
-    return Windows.of(prepared.data, _ids(work, prepared), sequences)
+    return Windows.of(prepared.data, _ids(work, prepared), sequences, cursor)
 
 
 def _ids(work: Work, prepared: Prepared) -> IdsLike:

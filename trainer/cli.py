@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditkit.cli import console
-from auditkit.errors import AuditkitError
+from auditkit.errors import AuditkitError, UsageError
 from auditkit.verdict import Verdict
 from trainer.data import command
 from trainer.data.command import names_sources
@@ -81,6 +81,17 @@ def _resume(arguments: argparse.Namespace) -> Ended:
     return resume(arguments.work, steps=arguments.steps, machine=_machine(arguments))
 
 
+def _change(arguments: argparse.Namespace) -> Ended:
+    from trainer.change import ChangeOptions, change, withdraw
+
+    options = ChangeOptions(arguments.recipe, arguments.data, arguments.data_seed, arguments.steps)
+    if not arguments.withdraw:
+        return Verdict.MATCH.code, change(arguments.work, options)
+    if options != ChangeOptions():
+        raise UsageError("--withdraw takes back what is declared: nothing else can be said with it")
+    return Verdict.MATCH.code, withdraw(arguments.work)
+
+
 def _machine(arguments: argparse.Namespace) -> Machine:
     from trainer.run import Machine
 
@@ -108,6 +119,7 @@ def _parser(by_options: bool) -> argparse.ArgumentParser:
     _add_prepare(commands.add_parser("prepare", help="tokenizer and token stream from text"), by_options)
     _add_run(commands.add_parser("run", help="train by a recipe, from step 0"))
     _add_resume(commands.add_parser("resume", help="go on from the last complete state, to the same bits"))
+    _add_change(commands.add_parser("change", help="declare another recipe or other data from the last state on"))
     _add_publish(commands.add_parser("publish", help="write the run folder that others verify"))
     return parser
 
@@ -132,6 +144,19 @@ def _add_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=_positive, help="a new number of steps in all, at most the recipe's total")
     _add_machine(parser)
     parser.set_defaults(call=_resume)
+
+
+def _add_change(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "%(prog)s [RECIPE] WORK [--data PREPARED] [--data-seed N] [--steps N]\n       %(prog)s WORK --withdraw"
+    )
+    parser.add_argument("recipe", metavar="RECIPE", nargs="?", type=Path, help="recipe file (default: as before)")
+    parser.add_argument("work", metavar="WORK", type=Path, help="work folder of a run that was begun")
+    parser.add_argument("--data", type=Path, metavar="PREPARED", help="work folder prepared with this run's tokenizer")
+    parser.add_argument("--data-seed", type=_natural, metavar="N", help="another order of the windows")
+    parser.add_argument("--steps", type=_positive, help="where the run ends then (default: the recipe's total)")
+    parser.add_argument("--withdraw", action="store_true", help="take back a change of which no step is complete")
+    parser.set_defaults(call=_change)
 
 
 def _add_publish(parser: argparse.ArgumentParser) -> None:

@@ -9,27 +9,31 @@ import numpy as np
 
 from auditkit.errors import BadArtifact, UsageError
 from auditkit.formats import zstd
-from auditkit.formats.compact import CompactRecords, CompactRow
-from auditkit.formats.leaves import LeavesFile, span
+from auditkit.formats.compact import CompactRecords, CompactRow, encode_all
+from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.limits import LIMITS
-from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import RecordRow
-from auditkit.formats.run import LEAVES, WINDOWS, DataSpec, Ids
+from auditkit.formats.run import WINDOWS, DataSpec, Ids
 from auditkit.formats.stream import batch_digest, token_bytes
+from auditkit.formats.timeline import Segment
 from auditkit.numerics.cross_entropy import mean_losses
 from auditkit.numerics.schedule import learning_rates
-from auditkit.replay.windows import Windows
-from trainer.disk import read_bytes
 from trainer.prepared import Prepared, open_ids
+from trainer.segments import Course
+from trainer.witness import read_leaves
 from trainer.work import Work
 
 IDS = "ids.bin.zst"
 _LEVEL = 19  # of zstd: compressed once and downloaded often
 
 
-def data_spec(prepared: Prepared) -> DataSpec:
-    """The data section of a compact run: windows of ids, which its digest names, and no stream."""
-    return replace(prepared.data, kind=WINDOWS, ids=Ids(prepared.tokens, prepared.ids, IDS))
+def data_spec(prepared: Prepared, home: str = "") -> DataSpec:
+    """The data section of a compact run: windows of ids, which its digest names, and no stream.
+
+    `home` is the folder of data that a later segment has brought.
+    """
+    path = f"{home}/{IDS}" if home else IDS
+    return replace(prepared.data, kind=WINDOWS, ids=Ids(prepared.tokens, prepared.ids, path))
 
 
 def encode_ids(work: Work, prepared: Prepared) -> bytes:
@@ -41,26 +45,31 @@ def encode_ids(work: Work, prepared: Prepared) -> bytes:
     return zstd.compress(open_ids(work, prepared), level=_LEVEL)
 
 
-def encode_records(work: Work, recipe: Recipe, rows: Sequence[RecordRow], batches: Windows) -> bytes:
+def encode_records(course: Course, rows: Sequence[RecordRow]) -> bytes:
     """The compact records of the steps of `rows`, from which a verifier derives exactly these rows.
 
     Raises `BadArtifact` naming step and field where another value would be derived.
     """
-    count = recipe.batch.micro_batches
-    end = sum(span(len(rows) - 1, count))
-    leaves = LeavesFile.parse(read_bytes(work.folder / LEAVES)[:end], micro_batches=count).steps
-    steps = (
-        CompactRow(row.state_after, row.gradient, row.norm, parts) for row, parts in zip(rows, leaves, strict=True)
-    )
-    compact = CompactRecords(count, tuple(steps))
+    leaves = read_leaves(course.work.folder, len(rows), course.timeline.leaves_before)
+    return encode_all([_records(course, segment, rows, leaves) for segment in course.timeline.segments])
+
+
+def _records(
+    course: Course, segment: Segment, rows: Sequence[RecordRow], leaves: Sequence[tuple[MicroBatchLeaf, ...]]
+) -> CompactRecords:
+    """The records of one segment, given the rows and the leaves of all steps."""
+    recipe, steps = segment.recipe, range(segment.start, segment.stop)
+    own = (CompactRow(rows[step].state_after, rows[step].gradient, rows[step].norm, leaves[step]) for step in steps)
+    compact = CompactRecords(recipe.batch.micro_batches, tuple(own))
     losses = mean_losses([row.loss_sum for row in compact.steps], recipe.batch.sequences * recipe.model.context_length)
     derived = compact.rows(
-        batches=[batch_digest(tokens) for tokens in batches.batches(len(rows))],
+        batches=[batch_digest(tokens) for tokens in course.batches(segment).batches(segment.stop, segment.start)],
         losses=losses.view(np.uint32).tolist(),
-        rates=learning_rates(recipe.schedule, 0, len(rows)).view(np.uint32).tolist(),
+        rates=learning_rates(recipe.schedule, segment.start, segment.stop).view(np.uint32).tolist(),
     )
-    for step, (row, other) in enumerate(zip(rows, derived, strict=True)):
+    for step, other in zip(steps, derived, strict=True):
+        row = rows[step]
         if row != other:
             wrong = next(field.name for field in fields(row) if getattr(row, field.name) != getattr(other, field.name))
             raise BadArtifact(f"record {step}: its {wrong} does not follow from leaves, ids and recipe")
-    return compact.encode()
+    return compact

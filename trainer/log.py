@@ -25,7 +25,7 @@ from auditkit.formats.run import LEAVES, RECORDS, STREAM, STREAM_INDEX
 from auditkit.formats.stream import StreamIndex
 from trainer.disk import read_bytes, sync_file, sync_folder, writing
 from trainer.metrics import METRICS, cut_metrics
-from trainer.witness import CHECK_BYTES, CHECKS, begin_checks, check_of
+from trainer.witness import CHECK_BYTES, CHECKS, LeavesBefore, begin_checks, check_of, leaves_end
 
 FLUSH_SECONDS = 1.0
 
@@ -37,13 +37,13 @@ class Lengths:
     files: dict[str, int]
 
     @classmethod
-    def at(cls, folder: Path, step: int, micro_batches: int) -> Lengths:
+    def at(cls, folder: Path, step: int, before: LeavesBefore) -> Lengths:
         """The lengths after `step` steps; raises `BadArtifact` if a file is too short for that."""
         index_end = len(stream.MAGIC) + step * stream.ROW_BYTES
         index = StreamIndex.parse(read_bytes(folder / STREAM_INDEX)[:index_end])
         lengths = {
             RECORDS: len(record.MAGIC) + step * record.ROW_BYTES,
-            LEAVES: len(leaves.MAGIC) + step * micro_batches * leaves.LEAF_BYTES,
+            LEAVES: leaves_end(before, step),
             STREAM_INDEX: index_end,
             STREAM: index.total_length,
         }
@@ -86,14 +86,14 @@ class RunLog:
         return cls(folder, files, 0, clock=clock)
 
     @classmethod
-    def reopen(cls, folder: Path, step: int, micro_batches: int) -> RunLog:
+    def reopen(cls, folder: Path, step: int, before: LeavesBefore) -> RunLog:
         """Cut all files to `step` steps and go on from there; raises `BadArtifact` if one is too short.
 
         The run does not need metrics: what is left of them is kept, with a note where steps are missing.
         """
-        published = Lengths.at(folder, step, micro_batches).files
+        published = Lengths.at(folder, step, before).files
         if not (folder / CHECKS).is_file():
-            begin_checks(folder, read_rows(folder, step), micro_batches)
+            begin_checks(folder, read_rows(folder, step), before)
         lengths = published | {CHECKS: step * CHECK_BYTES, METRICS: cut_metrics(folder / METRICS, step)}
         files: dict[str, BinaryIO] = {}
         for name, length in lengths.items():

@@ -36,7 +36,10 @@ class Log(Protocol):
 
 @dataclass(frozen=True)
 class Training(Generic[S]):
-    """What stays the same during a run; who computes may differ between two resumes without changing a bit."""
+    """What stays the same in a segment of a run; who computes may differ between two resumes without changing a bit.
+
+    `settings.steps` is where the segment ends.
+    """
 
     work: Work
     settings: Settings

@@ -16,7 +16,6 @@ from auditkit.formats.limits import LIMITS
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.run import DataSpec
 from auditkit.formats.tensors import DTYPES
-from auditkit.replay.drawn import check_end
 from trainer.disk import read_bytes
 from trainer.work import Work
 
@@ -38,10 +37,10 @@ class Prepared:
     ids: Digest
     chunks: Digest = ""
 
-    def encode(self) -> bytes:
-        """Canonical JSON."""
-        more = {"chunks": self.chunks} if self.data.sources else {}
-        value = {
+    def to_value(self) -> dict[str, canonical.Value]:
+        """The JSON object."""
+        more: dict[str, canonical.Value] = {"chunks": self.chunks} if self.data.sources else {}
+        return {
             **more,
             "data": self.data.to_value(),
             "format": FORMAT_2 if self.data.sources else FORMAT,
@@ -49,12 +48,20 @@ class Prepared:
             "tokens": self.tokens,
             "vocab_size": self.vocab_size,
         }
-        return canonical.dumps(value, what="prepared.json")
+
+    def encode(self) -> bytes:
+        """Canonical JSON."""
+        return canonical.dumps(self.to_value(), what="prepared.json")
 
     @classmethod
     def parse(cls, data: bytes) -> Prepared:
         """Read what `encode` wrote; raises `BadArtifact`."""
-        fields = Fields(canonical.loads(data, what="prepared.json", limit=LIMITS.manifest_bytes), "prepared.json")
+        what = "prepared.json"
+        return cls.from_fields(Fields(canonical.loads(data, what=what, limit=LIMITS.manifest_bytes), what))
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> Prepared:
+        """Read what `to_value` made; raises `BadArtifact`."""
         found = fields.choice("format", FORMAT, FORMAT_2)
         prepared = cls(
             DataSpec.from_fields(fields.fields("data")),
@@ -64,7 +71,7 @@ class Prepared:
             fields.digest("chunks") if found == FORMAT_2 else "",
         )
         if (found == FORMAT_2) != bool(prepared.data.sources):
-            raise BadArtifact(f"prepared.json: format {found} does not fit its data")
+            raise BadArtifact(f"{fields.what}: format {found} does not fit its data")
         fields.done()
         return prepared
 
@@ -80,26 +87,21 @@ class Prepared:
                     hint=f"set model.{key} = {here}, or prepare again",
                 )
 
-    def check_end(self, recipe: Recipe, steps: int) -> None:
-        """Refuse a run of more steps than the declared data have; raises `UsageError` naming the source that ends."""
-        try:
-            check_end(self.data, steps * recipe.batch.sequences)
-        except BadArtifact as error:
-            per_step = recipe.batch.sequences
-            raise UsageError(
-                f"{error.message} ({steps} steps of {per_step})", hint="fewer --steps, or more --epochs when preparing"
-            ) from error
-
 
 def load(work: Work) -> Prepared:
     """What was prepared in a work folder; raises `UsageError` if nothing was, `BadArtifact` if it has changed since."""
     if not work.prepared.is_file():
         raise UsageError(f"{work.folder}: not prepared", hint="python -m trainer prepare TEXT_DIR WORK ..")
     prepared = Prepared.parse(read_bytes(work.prepared))
+    check_files(work, prepared)
+    return prepared
+
+
+def check_files(work: Work, prepared: Prepared) -> None:
+    """Corpus index and tokenizer are those that were prepared; raises `BadArtifact`."""
     for path, digest in ((work.corpus, prepared.data.corpus.digest), (work.tokenizer, prepared.data.tokenizer.digest)):
         if content_digest(read_bytes(path)) != digest:
             raise BadArtifact(f"{path}: changed since it was prepared", hint="prepare again in another folder")
-    return prepared
 
 
 def open_ids(work: Work, prepared: Prepared) -> NDArray[Any]:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from auditkit.errors import BadArtifact, Incomplete, UsageError
+from auditkit.formats.chain import chain, log_entries
 from auditkit.formats.digest import Digest, Hasher, content_digest
 from auditkit.formats.mirrors import check_mirrors
 from auditkit.formats.note import NoteKey
 from auditkit.formats.paths import check_segment
-from auditkit.formats.recipe import Recipe
-from auditkit.formats.record import RecordRow, StepRecord, expand, log_root
+from auditkit.formats.record import RecordRow, log_root
 from auditkit.formats.run import (
     RECORDS,
     STATE_DOCUMENT,
@@ -28,13 +28,14 @@ from auditkit.formats.run import (
     run_id,
     state_path,
 )
-from trainer import compact, lock, prepared, signed_log, witness
-from trainer.batches import open_batches
+from auditkit.formats.segment import LogEntry
+from trainer import compact, lock, signed_log, witness
 from trainer.disk import TEMPORARY, explain, sync_file, sync_folder
 from trainer.log import Lengths, read_rows
 from trainer.recheck import check_states, check_steps, check_text, corpus_files
+from trainer.segments import Course, timeline
 from trainer.states import StoredState, complete_steps
-from trainer.work import Settings, Work
+from trainer.work import TOKENIZER, Settings, Work
 
 MANIFEST = "run.json"
 _CHUNK = 1 << 20
@@ -70,30 +71,31 @@ def publish(folder: Path, out: Path, options: PublishOptions) -> str:
         raise UsageError(f"{out}: exists already", hint="a published run is never changed; choose another folder")
     with lock.hold(folder):
         work = Work(folder)
-        recipe, data, settings = work.load_recipe(), prepared.load(work), work.load_settings()
-        last = _last_step(work, settings, partial=options.partial)
-        steps = _states_to_publish(work, settings, last, options.states)
+        whole = Course.load(work)
+        last = _last_step(work, whole.settings, partial=options.partial)
+        course = whole.until(last)
+        steps = _states_to_publish(course, last, options.states)
         rows = read_rows(folder, last)
-        batches = open_batches(work, data, recipe.batch.sequences)
         # 1. text  2. leaves and tokens of each record  3. states, which ties them to the records
         # 4. what no other file repeats, against the digests of the training
-        check_text(work, data)
-        check_steps(work, recipe, rows, batches)
-        roots = check_states(work, recipe, rows, steps)
-        witness.check(folder, rows, recipe.batch.micro_batches)
+        for stage in course.homes():
+            check_text(course.home(stage), stage.prepared)
+        check_steps(course, rows)
+        roots = check_states(course, rows, steps)
+        witness.check(folder, rows, course.timeline.leaves_before)
         with _new_folder(out) as temporary:
             if options.compact:
-                made = {RECORDS: compact.encode_records(work, recipe, rows, batches)}
-                made[compact.IDS] = compact.encode_ids(work, data)
-                artifacts = [_write(temporary, path, content) for path, content in made.items()]
-                spec = compact.data_spec(data)
+                specs = [compact.data_spec(stage.prepared, stage.home) for stage in course.stages]
+                artifacts = _write_compact(course, temporary, rows)
             else:
-                artifacts = _copy_steps(work, temporary, recipe, last)
-                spec = data.data
-            artifacts += _copy(work, temporary, corpus_files(work, data), steps)
-            records = _records(options, recipe, spec, rows, roots)
-            publisher = signed_log.write(temporary, records, key, options.origin) if key else None
-            manifest = _manifest(options, recipe, spec, records, roots, artifacts, publisher)
+                specs = [stage.prepared.data for stage in course.stages]
+                artifacts = _copy_steps(course, temporary, last)
+            artifacts += _copy_corpora(course, temporary) + _copy_states(work, temporary, steps)
+            segments = timeline(course.stages, specs, roots[0], last)
+            records = chain(rows, segments, run_id(options.name, course.stages[0].recipe, specs[0]))
+            entries = list(log_entries(records, segments))
+            publisher = signed_log.write(temporary, entries, key, options.origin) if key else None
+            manifest = _manifest(options, course, specs, entries, roots, artifacts, publisher)
             _write(temporary, MANIFEST, manifest.encode())
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     signed = f"\nsigned {manifest.publisher.text}" if manifest.publisher else ""
@@ -120,8 +122,12 @@ def _last_step(work: Work, settings: Settings, *, partial: bool) -> int:
     return done
 
 
-def _states_to_publish(work: Work, settings: Settings, last: int, chosen: tuple[int, ...] | None) -> list[int]:
+def _states_to_publish(course: Course, last: int, chosen: tuple[int, ...] | None) -> list[int]:
+    work, settings = course.work, course.settings
     complete = set(complete_steps(work.states))
+    lost = {stage.step for stage in course.stages[1:]} - complete
+    if lost:
+        raise Incomplete(f"{work.folder}: the state of step {min(lost)}, where a segment begins, is missing")
     if chosen is not None:
         missing = {0, *chosen, last} - complete
         if missing or max(chosen, default=0) > last:
@@ -161,17 +167,37 @@ def _new_folder(out: Path) -> Iterator[Path]:
     sync_folder(out.parent)
 
 
-def _copy_steps(work: Work, target: Path, recipe: Recipe, last: int) -> list[Artifact]:
+def _write_compact(course: Course, target: Path, rows: Sequence[RecordRow]) -> list[Artifact]:
+    """Write the compact records and the ids of all data; returns their artifacts."""
+    artifacts = [_write(target, RECORDS, compact.encode_records(course, rows))]
+    for stage in course.homes():
+        ids = compact.data_spec(stage.prepared, stage.home).ids
+        assert ids is not None
+        artifacts.append(_write(target, ids.path, compact.encode_ids(course.home(stage), stage.prepared)))
+    return artifacts
+
+
+def _copy_steps(course: Course, target: Path, last: int) -> list[Artifact]:
     """Copy records, leaves and token stream, cut to `last` steps; returns their artifacts."""
-    lengths = Lengths.at(work.folder, last, recipe.batch.micro_batches).files
-    return [_copy_file(work.folder, target, name, size) for name, size in lengths.items()]
+    folder = course.work.folder
+    lengths = Lengths.at(folder, last, course.timeline.leaves_before).files
+    return [_copy_file(folder, target, name, size) for name, size in lengths.items()]
 
 
-def _copy(work: Work, target: Path, corpus: Sequence[str], steps: Sequence[int]) -> list[Artifact]:
-    """Copy corpus, tokenizer and states; returns their artifacts (a state's index lists its shards)."""
-    for path in corpus:
+def _copy_corpora(course: Course, target: Path) -> list[Artifact]:
+    """Copy corpora and the tokenizer, which is the same for all; returns their artifacts."""
+    paths: list[str] = []
+    for stage in course.homes():
+        files = corpus_files(course.home(stage), stage.prepared)
+        paths += [f"{stage.home}/{path}" for path in files if path != TOKENIZER] if stage.home else files
+    for path in paths:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
-    artifacts = [_copy_file(work.folder, target, path, None) for path in corpus]
+    return [_copy_file(course.work.folder, target, path, None) for path in paths]
+
+
+def _copy_states(work: Work, target: Path, steps: Sequence[int]) -> list[Artifact]:
+    """Copy states; returns their artifacts (a state's index lists its shards)."""
+    artifacts: list[Artifact] = []
     for step in steps:
         folder = state_path(step)
         (target / folder).mkdir(parents=True)
@@ -200,41 +226,31 @@ def _copy_file(source: Path, target: Path, path: str, length: int | None) -> Art
     return Artifact(path, hasher.size, hasher.hexdigest())
 
 
-def _records(
-    options: PublishOptions, recipe: Recipe, data: DataSpec, rows: Sequence[RecordRow], roots: dict[int, Digest]
-) -> list[StepRecord]:
-    return expand(
-        rows,
-        run_id=run_id(options.name, recipe, data),
-        numerics=recipe.numerics.version,
-        micro_batches=recipe.batch.micro_batches,
-        state0=roots[0],
-    )
-
-
 def _manifest(
     options: PublishOptions,
-    recipe: Recipe,
-    data: DataSpec,
-    records: Sequence[StepRecord],
+    course: Course,
+    specs: Sequence[DataSpec],
+    entries: Sequence[LogEntry],
     roots: dict[int, Digest],
     artifacts: Sequence[Artifact],
     publisher: NoteKey | None,
 ) -> RunManifest:
     return RunManifest(
         name=options.name,
-        recipe=recipe,
-        data=data,
-        log=Log(len(records), log_root(records)),
+        recipe=course.stages[0].recipe,
+        data=specs[0],
+        log=Log(len(entries), log_root(entries)),
         artifacts=tuple(sorted(artifacts, key=lambda artifact: artifact.path)),
         states=tuple(PublishedState(step, state_path(step), root) for step, root in sorted(roots.items())),
         mirrors=options.mirrors,
         publisher=publisher,
+        changes=tuple(stage.change(spec) for stage, spec in zip(course.stages[1:], specs[1:], strict=True)),
     )
 
 
 def _write(target: Path, path: str, data: bytes) -> Artifact:
     """Write a new file and return what the manifest says of it."""
+    (target / path).parent.mkdir(parents=True, exist_ok=True)
     with (target / path).open("xb") as file:
         file.write(data)
         sync_file(file)

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 import zstandard
+from numpy.typing import NDArray
 
 from auditkit.errors import BadArtifact
 from auditkit.formats.corpus import CorpusIndex, Document
 from auditkit.formats.digest import Digest, Hasher
-from auditkit.formats.leaves import micro_root
+from auditkit.formats.leaves import MicroBatchLeaf, micro_root
 from auditkit.formats.limits import LIMITS
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import RecordRow
 from auditkit.formats.run import LEAVES, RECORDS, STREAM, STREAM_INDEX
 from auditkit.formats.shards import ShardedCorpus
 from auditkit.formats.stream import MAGIC as INDEX_MAGIC
-from auditkit.formats.stream import ROW_BYTES, StreamIndex, batch_digest, decode_frame
+from auditkit.formats.stream import ROW_BYTES, FrameRow, StreamIndex, batch_digest, decode_frame
+from auditkit.formats.timeline import Segment
 from auditkit.model.state import document, initial_state
 from auditkit.numerics.cross_entropy import mean_losses
 from auditkit.numerics.schedule import learning_rates
-from auditkit.replay.windows import Windows
 from trainer.data.shard_files import check_shards, shard_files
 from trainer.disk import read_bytes
 from trainer.prepared import Prepared
 from trainer.progress import progress
+from trainer.segments import Course, check_begun
 from trainer.states import StoredState
 from trainer.witness import read_leaves
 from trainer.work import CORPUS, TEXT, TOKENIZER, Work
@@ -65,45 +68,70 @@ def _check_document(entry: Document, reader: zstandard.ZstdDecompressionReader, 
         raise BadArtifact(f"{work.text}: document {entry.name!r} is not the one that corpus.json names")
 
 
-def check_steps(work: Work, recipe: Recipe, rows: Sequence[RecordRow], batches: Windows) -> None:
+def check_steps(course: Course, rows: Sequence[RecordRow]) -> None:
     """Each record fits leaves, recipe and tokens, and those follow from the corpus; raises `BadArtifact`."""
-    parts = read_leaves(work.folder, len(rows), recipe.batch.micro_batches)
+    folder = course.work.folder
+    parts = read_leaves(folder, len(rows), course.timeline.leaves_before)
+    index = StreamIndex.parse(read_bytes(folder / STREAM_INDEX)[: len(INDEX_MAGIC) + len(rows) * ROW_BYTES])
+    with (folder / STREAM).open("rb") as file, progress("checking steps", len(rows)) as report:
+        for segment in course.timeline.segments:
+            first, stop = segment.start, segment.stop
+            numbers = _derived(segment, parts[first:stop])
+            batches = course.batches(segment)
+            for step, (loss, rate) in zip(range(first, stop), numbers, strict=True):
+                row = rows[step]
+                if micro_root(parts[step]) != row.micro_root:
+                    raise BadArtifact(f"{LEAVES}: the leaves of step {step} are not those of its record")
+                if row.loss != loss:
+                    raise BadArtifact(f"{RECORDS}: record {step}: its loss does not follow from its leaves")
+                if row.lr != rate:
+                    raise BadArtifact(f"{RECORDS}: record {step}: its lr does not follow from the recipe's schedule")
+                _check_tokens(file, index.rows[step], batches.tokens(step), step, row)
+                report(step + 1, "")
+
+
+def _derived(segment: Segment, parts: Sequence[Sequence[MicroBatchLeaf]]) -> Iterator[tuple[int, int]]:
+    """Loss and learning rate of each step of a segment, as bit patterns."""
+    recipe = segment.recipe
     targets = recipe.batch.sequences * recipe.model.context_length
-    losses = mean_losses([sum(leaf.loss_sum for leaf in leaves) for leaves in parts], targets).view(np.uint32).tolist()
-    rates = learning_rates(recipe.schedule, 0, len(rows)).view(np.uint32).tolist()
-    index = StreamIndex.parse(read_bytes(work.folder / STREAM_INDEX)[: len(INDEX_MAGIC) + len(rows) * ROW_BYTES])
-    with (work.folder / STREAM).open("rb") as file, progress("checking steps", len(rows)) as report:
-        for step, (row, leaves, place) in enumerate(zip(rows, parts, index.rows, strict=True)):
-            if micro_root(leaves) != row.micro_root:
-                raise BadArtifact(f"{LEAVES}: the leaves of step {step} are not those of its record")
-            if row.loss != losses[step]:
-                raise BadArtifact(f"{RECORDS}: record {step}: its loss does not follow from its leaves")
-            if row.lr != rates[step]:
-                raise BadArtifact(f"{RECORDS}: record {step}: its lr does not follow from the recipe's schedule")
-            expected = batches.tokens(step)  # (sequences, context_length + 1)
-            dtype = f"U{8 * expected.dtype.itemsize}"
-            tokens = decode_frame(file.read(place.length), place.raw_length, dtype, expected.shape, digest=place.digest)
-            if not np.array_equal(tokens, expected):
-                raise BadArtifact(f"{STREAM}: the tokens of step {step} do not follow from the corpus")
-            if batch_digest(expected) != row.batch:
-                raise BadArtifact(f"{RECORDS}: record {step}: its batch digest is not that of the step's tokens")
-            report(step + 1, "")
+    losses = mean_losses([sum(leaf.loss_sum for leaf in leaves) for leaves in parts], targets).view(np.uint32)
+    rates = learning_rates(recipe.schedule, segment.start, segment.stop).view(np.uint32)
+    return zip(losses.tolist(), rates.tolist(), strict=True)
 
 
-def check_states(work: Work, recipe: Recipe, rows: Sequence[RecordRow], steps: Sequence[int]) -> dict[int, Digest]:
-    """Each state is whole, of this recipe, and the one its record leads to; returns the roots by step."""
+def _check_tokens(file: BinaryIO, place: FrameRow, expected: NDArray[Any], step: int, row: RecordRow) -> None:
+    """The next frame of the stream holds `expected` (sequences, context_length + 1), as the record says."""
+    dtype = f"U{8 * expected.dtype.itemsize}"
+    tokens = decode_frame(file.read(place.length), place.raw_length, dtype, expected.shape, digest=place.digest)
+    if not np.array_equal(tokens, expected):
+        raise BadArtifact(f"{STREAM}: the tokens of step {step} do not follow from the corpus")
+    if batch_digest(expected) != row.batch:
+        raise BadArtifact(f"{RECORDS}: record {step}: its batch digest is not that of the step's tokens")
+
+
+def check_states(course: Course, rows: Sequence[RecordRow], steps: Sequence[int]) -> dict[int, Digest]:
+    """Each state is whole, of its recipe, and the one its record leads to; returns the roots by step.
+
+    Also those from which a segment begins, whose tensors are read only if they are among `steps`.
+    """
     roots: dict[int, Digest] = {}
+    begun = [segment.start for segment in course.timeline.later]
     with progress("checking states", len(steps)) as report:
-        for done, step in enumerate(steps, start=1):
-            stored = StoredState.open(work.state(step))
-            found = stored.document
-            for _ in stored.tensors():  # reading checks every byte
-                pass
-            if (found.step, found.recipe) != (step, recipe.digest()):
-                raise BadArtifact(f"{stored.folder}: a state of another step or recipe")
-            expected = rows[step - 1].state_after if step else document(initial_state(recipe), recipe).root()
-            if found.root() != expected:
-                raise BadArtifact(f"{stored.folder}: state root {found.root()}, expected {expected}")
-            roots[step] = expected
-            report(done, f"step {step}")
+        for step in sorted({*steps, *begun}):
+            stored = StoredState.open(course.work.state(step))
+            if step in steps:
+                for _ in stored.tensors():  # reading checks every byte
+                    pass
+            course.check_state(stored, step)
+            expected = rows[step - 1].state_after if step else _first_root(course.stages[0].recipe)
+            if stored.document.root() != expected:
+                raise BadArtifact(f"{stored.folder}: state root {stored.document.root()}, expected {expected}")
+            check_begun(course, stored)
+            if step in steps:
+                roots[step] = expected
+                report(len(roots), f"step {step}")
     return roots
+
+
+def _first_root(recipe: Recipe) -> Digest:
+    return document(initial_state(recipe), recipe).root()

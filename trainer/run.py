@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,18 @@ from auditkit.errors import AuditkitError, BadArtifact, MachineFault, Unsupporte
 from auditkit.formats import record
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.run import RECORDS
+from auditkit.formats.timeline import Segment
 from auditkit.model.state import State, initial_state
 from auditkit.replay.backend import choose
 from auditkit.verdict import Verdict
 from trainer import lock, prepared, recipe_toml, witness
-from trainer.batches import open_batches
 from trainer.disk import remove_temporaries, write_atomic
 from trainer.log import RunLog, read_rows
 from trainer.loop import Training
 from trainer.parallel.place import launched
 from trainer.plot import plot_loss
-from trainer.prepared import Prepared
 from trainer.runner import OneProcess, Runner
+from trainer.segments import Course, check_begun
 from trainer.states import StoredState, complete_steps
 from trainer.stop import StopRequest, watch_signals
 from trainer.work import Settings, Work
@@ -59,7 +59,7 @@ class RunOptions:
 
 
 Ended = tuple[int, str]  # the exit code, and a summary for people
-Open = Callable[[Recipe, Settings], Runner[Any]]  # who computes the run; raises where it cannot be computed here
+Open = Callable[[Course, Segment], Runner[Any]]  # who computes a segment; raises where it cannot be computed here
 
 
 def start(recipe_path: Path, folder: Path, options: RunOptions) -> Ended:
@@ -87,7 +87,7 @@ def _on(machine: Machine, folder: Path, lead: Callable[[Open], Ended]) -> Ended:
 
         return on_ranks(place, machine, folder, lead)
     threads = machine.threads or os.cpu_count() or 1
-    return lead(lambda recipe, settings: OneProcess(choose(machine.device, threads), recipe))
+    return lead(lambda _, segment: OneProcess(choose(machine.device, threads), segment.recipe, segment.cursor))
 
 
 def _start(recipe_path: Path, folder: Path, options: RunOptions, open_runner: Open) -> Ended:
@@ -101,70 +101,80 @@ def _start(recipe_path: Path, folder: Path, options: RunOptions, open_runner: Op
                 f"{folder}: a run was started here already",
                 hint=f"python -m trainer resume {folder}, or prepare another",
             )
-        settings = _settings(recipe, options)
-        runner = open_runner(recipe, settings)  # before anything says that the run was started
-        work.save_settings(settings)
+        course = Course.begin(work, recipe, data, _settings(recipe, options))
+        runner = open_runner(course, course.timeline.segments[0])  # before anything says that the run was started
+        work.save_settings(course.own)
         write_atomic(work.recipe, recipe.encode())
-        return _go_on(work, data, recipe, settings, runner)
+        return _go_on(course, open_runner, runner)
 
 
 def _resume(folder: Path, steps: int | None, open_runner: Open) -> Ended:
     with lock.hold(folder):
-        work = Work(folder)
-        recipe = work.load_recipe()
-        data = prepared.load(work)
-        data.check_recipe(recipe)
-        settings = work.load_settings()
-        if steps is not None and steps != settings.steps:
-            settings = _with_steps(work, recipe, settings, steps)
-        return _go_on(work, data, recipe, settings, open_runner(recipe, settings))
+        course = Course.load(Work(folder))
+        if steps is not None and steps != course.steps:
+            course = _with_steps(course, steps)
+        return _go_on(course, open_runner)
 
 
 def _settings(recipe: Recipe, options: RunOptions) -> Settings:
     steps = recipe.schedule.total_steps if options.steps is None else options.steps
-    _check_steps(recipe, steps)
+    check_steps(recipe, steps)
     beyond = [step for step in options.keep_states if step > steps]
     if beyond:
         raise UsageError(f"state {beyond[0]} cannot be kept: the run ends at step {steps}")
     return Settings(steps, options.state_every, options.keep_states)
 
 
-def _with_steps(work: Work, recipe: Recipe, settings: Settings, steps: int) -> Settings:
-    _check_steps(recipe, steps)
-    done = max(complete_steps(work.states), default=0)
+def _with_steps(course: Course, steps: int) -> Course:
+    last = course.stages[-1]
+    check_steps(last.recipe, steps)
+    done = max(complete_steps(course.work.states), default=0)
     if steps < done:
         raise UsageError(f"{steps} steps are fewer than the {done} that are done")
-    changed = replace(settings, steps=steps)
-    work.save_settings(changed)
-    return changed
+    if steps <= last.step:
+        raise UsageError(f"{steps} steps are none of the segment that begins with step {last.step}")
+    return course.with_steps(steps)
 
 
-def _check_steps(recipe: Recipe, steps: int) -> None:
+def check_steps(recipe: Recipe, steps: int) -> None:
+    """Refuse more steps than a recipe's schedule has; raises `UsageError`."""
     total = recipe.schedule.total_steps
     if steps > total:
         raise UsageError(
             f"{steps} steps are more than the {total} of the recipe's schedule",
-            hint="another total_steps is another recipe: start another run with it",
+            hint="another total_steps is another recipe: start another run with it, or declare it (trainer change)",
         )
 
 
-def _go_on(work: Work, data: Prepared, recipe: Recipe, settings: Settings, runner: Runner[Any]) -> Ended:
+def _go_on(course: Course, open_runner: Open, runner: Runner[Any] | None = None) -> Ended:
+    """Train from the last complete state to the end, segment by segment; `runner` is that of the first one."""
+    work = course.work
     remove_temporaries(work.folder)
     work.states.mkdir(exist_ok=True)
     remove_temporaries(work.states)
-    batches = open_batches(work, data, recipe.batch.sequences)
-    runner.self_test()  # MachineFault: such a machine would publish what nobody else can repeat
-    training = Training(work, settings, batches, runner)
     with watch_signals() as stop:
-        state, log = _recover(training, recipe)
-        try:
-            with log:
-                state = training.train(state, log, stop)
-        except (MachineFault, Unsupported):
-            console.tell(f"what was complete is kept; python -m trainer resume {work.folder} goes on, on any device")
-            raise
-        summary = _finish(training, state)
-    return exit_code(stop), summary
+        while True:
+            segment = course.timeline.segment(max(complete_steps(work.states), default=0))
+            summary = _segment(course, segment, runner or open_runner(course, segment), stop)
+            if summary:
+                return exit_code(stop), summary
+            runner = None
+
+
+def _segment(course: Course, segment: Segment, runner: Runner[Any], stop: StopRequest) -> str:
+    """Train one segment from the last complete state; the summary at the end or when stopped, else an empty text."""
+    batches = course.batches(segment)
+    runner.self_test()  # MachineFault: such a machine would publish what nobody else can repeat
+    training = Training(course.work, course.settings_of(segment), batches, runner)
+    state, log = _recover(training, course)
+    try:
+        with log:
+            state = training.train(state, log, stop)
+    except (MachineFault, Unsupported):
+        console.tell(f"what was complete is kept; python -m trainer resume {course.work.folder} goes on, on any device")
+        raise
+    goes_on = segment.stop < course.steps and state.step == segment.stop and not runner.stops(bool(stop))
+    return "" if goes_on else _finish(training, state, course.steps)
 
 
 def exit_code(stop: StopRequest) -> int:
@@ -172,23 +182,23 @@ def exit_code(stop: StopRequest) -> int:
     return Verdict.INTERRUPTED.code if stop.signal is signal.SIGINT else Verdict.MATCH.code
 
 
-def _recover(training: Training[Any], recipe: Recipe) -> tuple[Any, RunLog]:
+def _recover(training: Training[Any], course: Course) -> tuple[Any, RunLog]:
     """The last complete state, with all files cut to it; or state 0, if the run did not come that far."""
-    work = training.work
+    work, before = training.work, course.timeline.leaves_before
     steps = complete_steps(work.states)
     if not steps:
-        return _begin(training, recipe)
+        return _begin(training, course.stages[0].recipe)
     folder = work.state(steps[-1])
     try:
         stored = StoredState.open(folder)
-        if stored.document.step != steps[-1]:
-            raise BadArtifact(f"{folder}: holds the state of step {stored.document.step}")
+        course.check_state(stored, steps[-1])
+        check_begun(course, stored)
         state = training.runner.load(stored)
         rows = read_rows(work.folder, state.step)
         if rows and rows[-1].state_after != stored.document.root():
             raise BadArtifact(f"{folder}: not the state that record {state.step - 1} leads to")
-        witness.check(work.folder, rows, recipe.batch.micro_batches)
-        return state, RunLog.reopen(work.folder, state.step, recipe.batch.micro_batches)
+        witness.check(work.folder, rows, before)
+        return state, RunLog.reopen(work.folder, state.step, before)
     except AuditkitError as error:
         error.hint = (
             error.hint or f"this is no trace of a killed run; without {folder} it goes on from an earlier state"
@@ -218,8 +228,8 @@ def first_state(recipe: Recipe) -> State:
     return state
 
 
-def _finish(training: Training[Any], state: Any) -> str:
-    work, last = training.work, training.settings.steps
+def _finish(training: Training[Any], state: Any, last: int) -> str:
+    work = training.work
     try:
         plot_loss(work.metrics, work.loss_plot, title=f"{work.folder.resolve().name}: {state.step} of {last} steps")
     except AuditkitError as error:  # a run is not worth less for a missing picture

@@ -8,8 +8,10 @@ from typing import Any, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
+from auditkit.formats.cursor import START, Cursor
 from auditkit.formats.digest import Digest
 from auditkit.formats.recipe import Recipe
+from auditkit.formats.state import StateDocument
 from auditkit.model.state import State, document, state_digests
 from auditkit.model.step import StepResult
 from auditkit.replay.backend import Backend
@@ -64,12 +66,12 @@ class Runner(Protocol[S]):
 
 
 class OneProcess:
-    """A run in this process, on one back end."""
+    """A run in this process, on one back end; `cursor` is where the recipe's steps begin in their data."""
 
     leads = True
 
-    def __init__(self, backend: Backend, recipe: Recipe) -> None:
-        self._backend, self._recipe = backend, recipe
+    def __init__(self, backend: Backend, recipe: Recipe, cursor: Cursor = START) -> None:
+        self._backend, self._recipe, self._cursor = backend, recipe, cursor
 
     def self_test(self) -> None:
         """As Runner.self_test."""
@@ -86,7 +88,7 @@ class OneProcess:
     def step(self, state: State, tokens: NDArray[Any], asked: bool) -> tuple[State, StepResult, Digest]:
         """As Runner.step."""
         new, result = self._backend.step(state, tokens, self._recipe)
-        return new, result, state_digests(new, self._recipe, self._backend.ops).root(new.step)
+        return new, result, state_digests(new, self._recipe, self._backend.ops, cursor=self._cursor).root(new.step)
 
     def stops(self, asked: bool) -> bool:
         """As Runner.stops."""
@@ -94,9 +96,11 @@ class OneProcess:
 
     def root(self, state: State) -> Digest:
         """As Runner.root."""
-        return document(state, self._recipe, self._backend.ops).root()
+        return self._document(state).root()
 
     def write(self, state: State, folder: Path) -> None:
         """As Runner.write."""
-        found = document(state, self._recipe, self._backend.ops)
-        write_state(folder, self._backend.host(state), found)
+        write_state(folder, self._backend.host(state), self._document(state))
+
+    def _document(self, state: State) -> StateDocument:
+        return document(state, self._recipe, self._backend.ops, cursor=self._cursor)

@@ -8,7 +8,7 @@ from pathlib import Path
 from auditkit.audit.signed_log import FOLDER, origin_of
 from auditkit.errors import BadArtifact, UsageError
 from auditkit.formats.note import NoteKey, check_name
-from auditkit.formats.record import StepRecord
+from auditkit.formats.segment import LogEntry
 from auditkit.trust.keys import PrivateKey, load_private
 from auditkit.trust.log_writer import LogWriter
 
@@ -25,8 +25,10 @@ def load_key(path: Path | None, origin: str | None) -> PrivateKey | None:
     return None if path is None else load_private(path)
 
 
-def write(run: Path, records: Sequence[StepRecord], key: PrivateKey, origin: str | None) -> NoteKey:
+def write(run: Path, records: Sequence[LogEntry], key: PrivateKey, origin: str | None) -> NoteKey:
     """Write the log of a run's records, at least one, into the run's folder; returns the key for the manifest.
+
+    `records` are those of steps and segments, in the order of the log.
 
     Its origin is made of the run id unless another is given. A key signs one history under one origin, ever: whoever
     saw one and is shown another has proof against the publisher.

@@ -97,6 +97,11 @@ class Work:
         return self.folder / "recipe.json"
 
     @property
+    def segments(self) -> Path:
+        """The segments after the first, and how far to train then; absent in a run of one segment."""
+        return self.folder / "segments.json"
+
+    @property
     def metrics(self) -> Path:
         """One JSON object a step, for people and plots."""
         return self.folder / "metrics.jsonl"

@@ -18,6 +18,11 @@ PUBLISHED = ["records.bin", "leaves.bin", "stream.idx", "stream.bin"]
 NAMES = [*PUBLISHED, "checks.bin", "metrics.jsonl"]
 
 
+def two(step: int) -> int:
+    """The leaves before a step of the tiny run."""
+    return 2 * step
+
+
 def _files(work: Path) -> dict[str, bytes]:
     return {name: (work / name).read_bytes() for name in NAMES}
 
@@ -27,7 +32,7 @@ def test_reopening_cuts_every_file_to_the_step(step: int, finished: Path, finish
     for name in NAMES:
         with (finished / name).open("ab") as file:
             file.write(b"torn")
-    with RunLog.reopen(finished, step, 2):
+    with RunLog.reopen(finished, step, two):
         pass
     whole, cut = _files(finished_once), _files(finished)
     assert all(whole[name].startswith(cut[name]) for name in NAMES)
@@ -43,16 +48,16 @@ def test_a_file_too_short_for_the_step_is_named_and_nothing_is_cut(name: str, fi
     (finished / name).write_bytes(data[:-1])
     before = _files(finished)
     with pytest.raises(BadArtifact, match="stream index" if name == "stream.idx" else rf"{name}: .* 24 steps fill"):
-        RunLog.reopen(finished, 24, 2)
+        RunLog.reopen(finished, 24, two)
     assert _files(finished) == before
 
 
 def test_lengths_at_an_earlier_step_need_no_later_one(finished: Path) -> None:
-    lengths = Lengths.at(finished, 5, 2).files
+    lengths = Lengths.at(finished, 5, two).files
     for name in PUBLISHED:
         data = (finished / name).read_bytes()
         (finished / name).write_bytes(data[: lengths[name]])
-    assert Lengths.at(finished, 5, 2).files == lengths
+    assert Lengths.at(finished, 5, two).files == lengths
     with pytest.raises(BadArtifact, match="5 whole records, 6 are needed"):
         read_rows(finished, 6)
 
@@ -75,4 +80,4 @@ def test_a_state_waits_for_all_that_was_appended(tmp_path: Path) -> None:
         log.append(ROW, (LEAF,), np.zeros((1, 2), np.uint16), {"step": 0})
         log.sync()
         assert len(read_rows(tmp_path, 1)) == 1
-        assert Lengths.at(tmp_path, 1, 1).files["leaves.bin"] == 16 + 40
+        assert Lengths.at(tmp_path, 1, lambda step: step).files["leaves.bin"] == 16 + 40

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from auditkit.errors import AuditkitError, BadArtifact, Unsupported, UsageError
+from auditkit.errors import AuditkitError, Unsupported, UsageError
 from auditkit.formats.recipe import Recipe
+from auditkit.formats.timeline import Segment
 from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.device import device_count
 from auditkit.replay.backend import Backend, choose
 from auditkit.verdict import Verdict
-from trainer import prepared
-from trainer.batches import open_batches
 from trainer.disk import explain
 from trainer.loop import Training
 from trainer.parallel.group import AlreadyTold, Group
@@ -24,13 +23,15 @@ from trainer.parallel.place import Place
 from trainer.parallel.runner import NoLog, Ranks
 from trainer.parallel.torch_group import TorchGroup, open_group, open_watch
 from trainer.parallel.watch import Times, Watch, leave, tell
+from trainer.segments import Course
 from trainer.states import StoredState
-from trainer.stop import watch_signals
+from trainer.stop import StopRequest, watch_signals
 from trainer.work import Settings, Work
 
 if TYPE_CHECKING:
     from trainer.run import Ended, Machine, Open
 
+_END = b"end"  # what rank 0 says when there is no segment left to train
 _PATIENCE = 3  # signs of life that another rank has time to tell the same error before it is told as this rank's own
 
 
@@ -39,40 +40,46 @@ def on_ranks(place: Place, machine: Machine, folder: Path, lead: Callable[[Open]
     with joined(place, Times(wait=machine.wait)) as group:
         backend = _backend(place, machine, group)
         if group.rank == 0:
-            return lead(lambda recipe, settings: _leading(group, backend, recipe, settings))
-        return _following(group, backend, folder)
+            ended = lead(lambda course, segment: _leading(group, backend, course, segment))
+            group.gather_bytes(_END)
+            return ended
+        return _following(group, backend, Work(folder))
 
 
-def _leading(group: Group, backend: Backend, recipe: Recipe, settings: Settings) -> Ranks:
-    runner = Ranks(group, backend, recipe)
-    group.gather_bytes(recipe.encode() + b"\n" + settings.encode())
+def _leading(group: Group, backend: Backend, course: Course, segment: Segment) -> Ranks:
+    runner = Ranks(group, backend, segment.recipe, segment.cursor)
+    declared = (course.stages[0].recipe.encode(), course.own.encode(), course.encode_later())
+    group.gather_bytes(b"\n".join((b"%d" % segment.number, *declared)))
     return runner
 
 
-def _following(group: Group, backend: Backend, folder: Path) -> Ended:
-    """What a rank does while rank 0 runs `trainer.run`."""
-    from trainer.run import exit_code, first_state
+def _following(group: Group, backend: Backend, work: Work) -> Ended:
+    """What a rank does while rank 0 runs `trainer.run`: one segment after the other."""
+    from trainer.run import exit_code
 
-    texts = group.gather_bytes(b"")[0].split(b"\n")
-    recipe, settings, work = Recipe.parse(texts[0]), Settings.parse(texts[1]), Work(folder)
-    data = prepared.load(work)
-    data.check_recipe(recipe)
-    runner = Ranks(group, backend, recipe)
-    training = Training(work, settings, open_batches(work, data, recipe.batch.sequences), runner)
-    runner.self_test()
     with watch_signals(tells=False) as stop:
-        state, is_new = runner.follow(lambda: first_state(recipe), lambda step: _stored(work, step))
-        if is_new:
-            training.save(state, NoLog())
-        training.train(state, NoLog(), stop)
+        while (said := group.gather_bytes(b"")[0]) != _END:
+            number, recipe, own, later = said.split(b"\n")
+            course = Course.parse(work, Recipe.parse(recipe), Settings.parse(own), later)
+            _follow(group, backend, course, course.timeline.segments[int(number)], stop)
         return exit_code(stop), ""
 
 
-def _stored(work: Work, step: int) -> StoredState:
-    stored = StoredState.open(work.state(step))
-    if stored.document.step != step:
-        raise BadArtifact(f"{work.state(step)}: holds the state of step {stored.document.step}")
-    return stored
+def _follow(group: Group, backend: Backend, course: Course, segment: Segment, stop: StopRequest) -> None:
+    from trainer.run import first_state
+
+    def stored(step: int) -> StoredState:
+        found = StoredState.open(course.work.state(step))
+        course.check_state(found, step)
+        return found
+
+    runner = Ranks(group, backend, segment.recipe, segment.cursor)
+    training = Training(course.work, course.settings_of(segment), course.batches(segment), runner)
+    runner.self_test()
+    state, is_new = runner.follow(lambda: first_state(segment.recipe), stored)
+    if is_new:
+        training.save(state, NoLog())
+    training.train(state, NoLog(), stop)
 
 
 def _backend(place: Place, machine: Machine, group: TorchGroup) -> Backend:

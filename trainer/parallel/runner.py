@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from auditkit.formats.cursor import START, Cursor
 from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
@@ -30,9 +31,14 @@ _FIRST = b"first"
 class Ranks:
     """This rank's part, a Runner. States are written by rank 0 from what the others send, tensor by tensor."""
 
-    def __init__(self, group: Group, backend: Backend, recipe: Recipe, *, bucket: int = BUCKET) -> None:
-        """Raises UsageError where the recipe's fold does not fit the number of ranks."""
-        self._group, self._backend, self._recipe = group, backend, recipe
+    def __init__(
+        self, group: Group, backend: Backend, recipe: Recipe, cursor: Cursor = START, *, bucket: int = BUCKET
+    ) -> None:
+        """`cursor` is where the recipe's steps begin in their data.
+
+        Raises UsageError where the recipe's fold does not fit the number of ranks.
+        """
+        self._group, self._backend, self._recipe, self._cursor = group, backend, recipe, cursor
         self._layout, self._memory = Layout(recipe.model, group.size), memory_of(backend.ops)
         options: dict[str, Any] = {"threads": backend.threads, "bucket": bucket}
         self._step = backend.on_device(
@@ -79,12 +85,12 @@ class Ranks:
 
     def root(self, state: RankState) -> Digest:
         """As Runner.root."""
-        return digests_of(self._recipe, state.digests).root(state.step)
+        return digests_of(self._recipe, state.digests, cursor=self._cursor).root(state.step)
 
     def write(self, state: RankState, folder: Path) -> None:
         """As Runner.write."""
         self._group.doing(f"writing state {state.step}")
-        found = document_of(state.step, self._recipe, state.digests)
+        found = document_of(state.step, self._recipe, state.digests, cursor=self._cursor)
 
         def fetch(entry: TensorEntry) -> NDArray[Any]:
             return self._backend.on_device(lambda: self._gathered(state, entry))
