@@ -21,6 +21,12 @@ from tests.trainer import tiny
 
 SECONDS = 60.0  # after which ranks that have not ended fail the test
 
+# For tests whose ranks are processes. Elsewhere a process that has loaded torch must not be forked, and nothing of this
+# differs between systems.
+FORKS = [pytest.mark.skipif(sys.platform != "linux", reason="forks a process that has loaded torch")]
+if sys.platform != "linux":
+    FORKS.append(pytest.mark.optional("the jobs on Linux run these tests"))
+
 
 @dataclass(frozen=True)
 class Started:
@@ -106,8 +112,6 @@ def free_port() -> int:
 def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
     """The process that forks ranks, one for all tests."""
     pytest.importorskip("torch", reason="torch is not installed")
-    if not hasattr(os, "fork"):
-        pytest.skip("no fork on this system")
     made = Zygote(tmp_path_factory.mktemp("ranks"))
     yield made
     made.close()

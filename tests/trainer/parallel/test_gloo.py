@@ -10,9 +10,11 @@ import pytest
 
 from auditkit.formats.recipe import Recipe
 from tests.golden.make_training import RECIPES
-from tests.trainer.parallel.conftest import Zygote
+from tests.trainer.parallel.conftest import FORKS, Zygote
 from tests.trainer.parallel.gloo_ranks import texts
 from tests.trainer.parallel.states import CUT, on_one_device, with_batch
+
+pytestmark = FORKS
 
 TINY = RECIPES["tied head, gradients folded in groups of two, twice"]
 EXACT, FOLD = (), (2, 2)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from auditkit.errors import UsageError
+from tests.trainer import tiny
 from trainer.parallel.place import Place, launched
 
 TORCHRUN = {
@@ -58,3 +63,12 @@ def test_without_all_four_there_is_no_launcher(key: str) -> None:
 def test_what_is_no_number_in_its_range_is_refused(key: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"^{key} is "):
         launched(TORCHRUN | {key: value})
+
+
+def test_without_torchrun_torch_is_not_imported(prepared: Path) -> None:
+    code = (
+        "import sys; from trainer.cli import main; code = main(sys.argv[1:]); sys.exit(code or 'torch' in sys.modules)"
+    )
+    arguments = tiny.run_arguments(prepared, "--steps", "12")
+    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=tiny.ROOT, check=False, timeout=60)
+    assert done.returncode == 0

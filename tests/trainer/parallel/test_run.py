@@ -16,17 +16,23 @@ import pytest
 import auditkit
 from auditkit.verdict import Verdict
 from tests.trainer import tiny
-from tests.trainer.parallel.conftest import Started, Zygote
+from tests.trainer.parallel.conftest import FORKS, Started, Zygote
 from trainer import cli
+
+pytestmark = FORKS
 
 FOLDED = tiny.RECIPE.replace("sequences = 3\nmicro_batch_sequences = 2", "sequences = 7\nmicro_batch_sequences = 1")
 FOLDED = FOLDED.replace("body_bits = 14", "body_bits = 14\nfold = [2, 2]")
 
-# Quicker than for people: a rank is lost after 2 s, or 1 s when the network has failed.
+# All learn of an end sooner than people need to.
 QUICK = """
 import functools
 from trainer.parallel import launch
-launch.Times = functools.partial(launch.Times, beat=0.1, silence=2.0, suspicion=1.0, leave=2.0, start=20.0)
+launch.Times = functools.partial(launch.Times, beat=0.1)
+"""
+# A rank is lost after 5 s, or 3 s when the network has failed: a busy machine may keep one waiting for a second.
+LOSING = """
+launch.Times = functools.partial(launch.Times, silence=5.0, suspicion=3.0)
 """
 SLOW = """
 import time
@@ -81,7 +87,7 @@ log.FLUSH_SECONDS = 0.0
 """
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 4])
 def test_ranks_write_the_files_of_one_process(zygote: Zygote, prepared: Path, finished_once: Path, size: int) -> None:
     ranks = start(zygote, prepared, size)
     assert ranks.wait() == [0] * size, errors(ranks)
@@ -149,7 +155,7 @@ def test_asked_to_stop_all_ranks_save_a_state_together(
 def test_a_lost_rank_ends_all_others_with_one_message_that_names_it(
     zygote: Zygote, prepared: Path, finished_once: Path, number: int, rank: int
 ) -> None:
-    ranks = start(zygote, prepared, 3, before=SLOW + FLUSH)
+    ranks = start(zygote, prepared, 3, before=LOSING + SLOW + FLUSH)
     wait_for_steps(ranks, prepared, 8)
     ranks.signal(rank, number)
     assert ranks.wait(20, but=rank) == [Verdict.UNAVAILABLE.code] * 2, [ranks.said(r) for r in range(3)]
@@ -188,9 +194,9 @@ def test_a_bug_on_one_rank_ends_all_with_its_trace(zygote: Zygote, prepared: Pat
 
 
 def test_a_rank_that_does_not_come_is_named(zygote: Zygote, prepared: Path) -> None:
-    ranks = start(zygote, prepared, 3, "--wait", "2", rank_1=AT_STEP_3.format(what="time.sleep(100)"))
+    ranks = start(zygote, prepared, 3, "--wait", "5", rank_1=AT_STEP_3.format(what="time.sleep(100)"))
     assert ranks.wait(20) == [Verdict.UNAVAILABLE.code] * 3
-    assert errors(ranks) == ["error: rank 1 did not come within 2 s, at step 3"]
+    assert errors(ranks) == ["error: rank 1 did not come within 5 s, at step 3"]
 
 
 def test_a_step_without_a_result_is_told_once(zygote: Zygote, prepared: Path) -> None:
@@ -231,20 +237,11 @@ def test_what_is_wrong_from_the_start_is_told_once(
 
 
 def test_a_rank_that_never_starts_is_named(zygote: Zygote, prepared: Path) -> None:
-    start_soon = QUICK.replace("start=20.0", "start=1.0")
+    start_soon = QUICK + "launch.Times = functools.partial(launch.Times, start=3.0)"
     before = {0: start_soon, 1: "import os; os._exit(0)", 2: start_soon}
     ranks = zygote.start(3, *tiny.run_arguments(prepared), before=before)
     assert ranks.wait(20) == [5, 0, 5]
-    assert errors(ranks) == ["error: rank 1 did not come within 1 s, at the start"]
-
-
-def test_without_torchrun_torch_is_not_imported(prepared: Path) -> None:
-    code = (
-        "import sys; from trainer.cli import main; code = main(sys.argv[1:]); sys.exit(code or 'torch' in sys.modules)"
-    )
-    arguments = tiny.run_arguments(prepared, "--steps", "12")
-    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=tiny.ROOT, check=False, timeout=60)
-    assert done.returncode == 0
+    assert errors(ranks) == ["error: rank 1 did not come within 3 s, at the start"]
 
 
 def test_torchrun(prepared: Path, finished_once: Path) -> None:

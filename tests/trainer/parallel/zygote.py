@@ -26,6 +26,8 @@ from trainer.parallel import launch  # noqa: F401
 
 def main() -> None:
     """Answer requests until there are no more; then end every rank that is left."""
+    with contextlib.suppress(ImportError):  # of the loss plot, if it can be made
+        importlib.import_module("matplotlib.backends.backend_svg")
     codes: dict[int, int | None] = {}
     for line in sys.stdin:
         request = json.loads(line)
