@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer import tiny
+from tests.trainer import segmented, tiny
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +35,15 @@ def prepared(prepared_once: Path, tmp_path: Path) -> Path:
 def finished(finished_once: Path, tmp_path: Path) -> Path:
     """A finished work folder of one's own."""
     return Path(shutil.copytree(finished_once, tmp_path / "finished"))
+
+
+@pytest.fixture(scope="session")
+def along(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The folder beside the work folder of a run in segments, before each command and after the last; read-only."""
+    beside = tmp_path_factory.mktemp("along")
+    found = [beside / "0"]
+    segmented.prepare(found[0])
+    for number in range(7):
+        found.append(Path(shutil.copytree(found[-1], beside / str(number + 1))))
+        segmented.run(found[-1] / "work", number, number + 1)
+    return found
