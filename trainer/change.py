@@ -24,7 +24,7 @@ from trainer.log import read_rows
 from trainer.prepared import Prepared
 from trainer.recheck import corpus_files
 from trainer.run import check_steps
-from trainer.segments import Course, Stage, begun_root
+from trainer.segments import Course, Stage, begun_root, is_home
 from trainer.states import StoredState, complete_steps
 from trainer.work import TOKENIZER, Work
 
@@ -233,6 +233,6 @@ def _link_or_copy(source: Path, target: Path) -> None:
 def _drop_unused(course: Course) -> None:
     """Remove folders of data that no segment uses."""
     used = {stage.home for stage in course.stages}
-    for path in course.work.folder.glob("data-*"):
-        if path.is_dir() and path.name not in used:
+    for path in list(course.work.folder.iterdir()):
+        if is_home(path.name) and path.is_dir() and path.name not in used:
             remove(path)

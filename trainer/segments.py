@@ -36,6 +36,11 @@ WHAT = "segments.json"
 _HOME = re.compile(r"data-[1-9][0-9]{0,3}")
 
 
+def is_home(name: str) -> bool:
+    """Whether a name within a work folder is one of a folder of data: data-1, data-2, .."""
+    return _HOME.fullmatch(name) is not None
+
+
 @dataclass(frozen=True)
 class Stage:
     """What one segment is trained with: from step `step` on, by `recipe`, on `prepared` data that lie in `home`.
@@ -55,14 +60,14 @@ class Stage:
     def from_fields(cls, fields: Fields) -> Self:
         """An item of segments.json; raises `BadArtifact`."""
         home = fields.raw("home")
-        if home != "" and not (type(home) is str and _HOME.fullmatch(home)):
+        if type(home) is not str or (home and not is_home(home)):
             raise BadArtifact(f"{fields.name('home')}: {shown(str(home))} is no folder of data")
         stage = cls(
             step=fields.integer("step", 1, LIMITS.steps - 1),
             steps=fields.integer("steps", 1, LIMITS.steps, "steps"),
             recipe=Recipe.from_value(fields.raw("recipe"), fields.name("recipe")),
             prepared=Prepared.from_fields(fields.fields("prepared")),
-            home=str(home),
+            home=home,
             state=fields.digest("state"),
         )
         fields.done()

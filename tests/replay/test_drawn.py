@@ -6,11 +6,13 @@ import dataclasses
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from auditkit.errors import BadArtifact
 from auditkit.formats.data_spec import DataSpec, Source
 from auditkit.numerics.shuffle import window_order
-from auditkit.replay.drawn import SortedOrder, check_end, order_of
+from auditkit.replay.drawn import MixedOrder, SortedOrder, check_end, order_of
 from tests.formats import sources
 from tests.ops.oracle import order
 
@@ -103,3 +105,19 @@ def test_the_end_is_the_first_sequence_that_does_not_exist(
 def test_without_limits_there_is_no_end() -> None:
     check_end(data((7, 1, 0), (3, 1, 0)), 1 << 60)
     check_end(sources.samples.DATA, 1 << 60)
+
+
+@given(
+    st.lists(st.tuples(st.integers(3, 9), st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=4),
+    st.integers(1, 200),
+)
+def test_the_end_is_found_without_its_table_as_with_it(sources: list[tuple[int, int, int]], sequences: int) -> None:
+    spec = data(*sources)
+    ends = [check_end, lambda given, count: MixedOrder(given).check_end(count)]
+    refused = []
+    for end in ends:
+        try:
+            end(spec, sequences)
+        except BadArtifact as error:
+            refused.append(error.message)
+    assert len(refused) in (0, 2) and len(set(refused)) < 2
