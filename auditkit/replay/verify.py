@@ -233,8 +233,10 @@ def _other_root(run: Run) -> str:
         if segment.start in run.published:
             try:
                 entered(run, open_state(run, segment.start).document, segment, segment.state)
-            except AuditkitError as error:
+            except BadArtifact as error:
                 return error.message
+            except AuditkitError:
+                continue  # it cannot be had here: that explains nothing
     which = "the manifest, or of its segments," if run.timeline.later else "the manifest"
     return f"records were changed or swapped, or the recipe or data of {which} are not those of the records"
 

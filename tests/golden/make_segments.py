@@ -52,7 +52,7 @@ FIRST = Recipe(
     NumericsConfig(1, "fx", 14, 21),
     InitConfig(7, 0.02, 0.01),
 )
-LOWER = replace(FIRST, schedule=ScheduleConfig("wsd", 0.004, 0.0, 2, 6, STEPS))
+LOWER = replace(FIRST, schedule=ScheduleConfig("wsd", 0.004, 0.0, 2, 6, STEPS), batch=BatchConfig(2, 2))
 SHORT = replace(
     LOWER,
     model=replace(LOWER.model, context_length=6, sliding_window=0, rope_theta=20_000.0),

@@ -66,7 +66,7 @@ def test_what_a_change_says(along: list[Path], tmp_path: Path, capsys: pytest.Ca
     assert out.splitlines() == [
         "step      12",
         "changes   model.context_length 8 to 6, model.rope_theta 10000 to 20000, model.sliding_window 5 to 0,"
-        " optimizer.beta2 0.95 to 0.98, optimizer.weight_decay 0.1 to 0, batch.sequences 3 to 4,"
+        " optimizer.beta2 0.95 to 0.98, optimizer.weight_decay 0.1 to 0, batch.sequences 2 to 4,"
         " batch.micro_batch_sequences 2 to 1, data.windows 52 to 69",
         "sequence  0",
         "steps     16",

@@ -273,7 +273,7 @@ def test_a_state_of_another_segment_is_refused(
     place = work / "states" / "00000006" / "state.json"
     text = place.read_text(encoding="ascii")
     for wrong, told in (
-        (text.replace('"sequence":18', '"sequence":0'), "a state of another seed or place in the data"),
+        (text.replace('"sequence":16', '"sequence":0'), "a state of another seed or place in the data"),
         (text.replace(make_segments.LOWER.digest(), make_segments.FIRST.digest()), "a state of another recipe"),
     ):
         assert wrong != text
