@@ -5,6 +5,7 @@ RUN ?= open-nano
 STEP ?= 48213
 COUNT ?= 3
 ARGS ?=
+JOBS ?= auto
 BIN := .venv/bin
 GPU_PYTHON ?= $(BIN)/python
 export PYTHON TORCH
@@ -25,7 +26,7 @@ nightly: ## verify and attest steps that a public beacon draws, keep all of it i
 
 test: ## run all tests; installs the CPU build of torch to compare with (ARGS="-k store")
 	@sh tools/venv.sh torch
-	$(BIN)/python -m pytest -q $(ARGS)
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
 
 test-gpu: ## run the kernels on the CUDA device here, under compute-sanitizer too (GPU_PYTHON=python3 has CuPy)
 	$(GPU_PYTHON) -m pytest -q tests/kernels -k "gpu or card" $(ARGS)

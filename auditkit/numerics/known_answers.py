@@ -120,6 +120,13 @@ def _add_sums(ops: Any, place: Place) -> Outputs:
 
 
 @_probe
+def _largest(ops: Any, place: Place) -> Outputs:
+    deepest = np.array([5, -(1 << 62), (1 << 62) - 1], np.int64)
+    yield ops.largest([place(_integers() >> 3), place(_integers())])
+    yield from (ops.largest([place(deepest[:n])]) for n in range(4))
+
+
+@_probe
 def _add(ops: Any, place: Place) -> Outputs:
     yield ops.add(place(rows(33)), place(np.ascontiguousarray(rows(33)[::-1])))
 
@@ -139,6 +146,14 @@ def _digests(ops: Any, place: Place) -> Outputs:
     arrays = [place(rows(33)), place(_integers()), place(floats(13, 1000))]
     yield " ".join(ops.digests(arrays))
     yield " ".join(ops.digests(arrays, bytes(range(32))))
+
+
+@_probe
+def _block_nodes(ops: Any, place: Place) -> Outputs:
+    long = floats(34, 34_000)  # a block of 128 KiB and a ragged one
+    rest = place(np.ascontiguousarray(long[-1232:]))
+    nodes = ops.block_nodes([place(long), rest], [0, 1], [long.nbytes, long.nbytes])
+    yield " ".join(node.hex() for node in nodes)
 
 
 @_probe

@@ -6,6 +6,7 @@ change, no two checkpoints can be of different histories, whoever wrote them and
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -56,12 +57,14 @@ class Log:
     def reconcile(self, restore: Restore) -> None:
         """Make sure that the database and the log tell one history; to be called before anything is answered.
 
-        The log may be behind. If it is ahead, the database was restored from an older backup: `restore` is given the
+        A log that is not there yet begins: readers find a checkpoint from the first moment on. The log may be behind. If it is ahead, the database was restored from an older backup: `restore` is given the
         entries that it lacks, and stores them again. Untrusted: the two differ, and nothing was changed; BadArtifact,
         Unavailable: the log is damaged.
         """
         checkpoint = self._writer.checkpoint()
         if checkpoint is None:
+            with contextlib.suppress(Unavailable):  # another process is just writing it
+                self._writer.append([])
             return
         reader = LogReader(self.read, self._writer.key)
         stored = self._database.size()

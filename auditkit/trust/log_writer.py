@@ -43,6 +43,7 @@ class LogWriter:
 
         With `at`, the entries are those from that index on: what the log has of them already must be the same, and only
         the rest is added. So a whole list may be given again with `at=0`, at any time, and after any interruption.
+        No entries at all begin a log: its first checkpoint, of size 0.
 
         UsageError: an entry that the log has is another one, or `at` is beyond its end: nothing is signed. Untrusted
         and BadArtifact: the log there is not this key's, or damaged. Unavailable: another process writes it.
@@ -56,7 +57,7 @@ class LogWriter:
             edge = _Edge(self._folder, before)
             rest = self._new(iter(entries), before.size if at is None else at, before.size)
             written = [path for entry in rest for path in edge.add(entry)]
-            if edge.size == before.size:
+            if edge.size == before.size and signed is not None:
                 return before
             return self._publish(edge, written, signed)
 

@@ -131,6 +131,8 @@ class Flipped:
             return x ^ 1
         if isinstance(x, list) and isinstance(x[0], np.ndarray):
             return [self.flip(x[0]), *x[1:]]
+        if isinstance(x, list) and isinstance(x[0], bytes):
+            return [bytes([x[0][0] ^ 1]) + x[0][1:], *x[1:]]
         if isinstance(x, list):
             return [("1" if x[0][0] == "0" else "0") + x[0][1:], *x[1:]]
         return x

@@ -44,6 +44,12 @@ def settle(service: Service) -> None:
         pass
 
 
+def test_the_log_of_a_new_registry_has_a_checkpoint_before_its_first_entry(service: Service) -> None:
+    log = reader(service)
+    assert (log.checkpoint().size, log.checkpoint().origin) == (0, ORIGIN)
+    assert log.entries(0, 0) == []
+
+
 def test_the_log_has_every_envelope_in_the_order_of_the_receipts(service: Service, maker: Maker) -> None:
     envelopes = [maker.signed(step, key(1 + step % 4)) for step in range(300)]
     answers = service.post_many(envelopes)

@@ -128,7 +128,7 @@ NOTHING = [
     "/v1/attestations/batch",
     "/v1/keys/x",
     "/log/",
-    "/log/checkpoint",
+    "/log/checkpoint/",
     "/log/../log.key",
     "/log/%2e%2e/log.key",
     "/log/tile/0/000",
