@@ -23,7 +23,7 @@ from auditkit.store.unpack import check_tensors
 from bench.process import ROOT, Measured, python
 from bench.rows import Row
 from trainer.recipe_toml import load
-from trainer.states import write_state
+from trainer.state_files import write_state
 
 RATE = 300.0  # MB/s of tensor bytes
 MEMORY = 300.0  # MB

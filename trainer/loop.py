@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol
 
 from numpy.typing import NDArray
 
-from auditkit.errors import UsageError
+from auditkit.errors import AuditkitError, UsageError
 from auditkit.formats.bits import f32_bits
 from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf, micro_root
@@ -51,10 +51,20 @@ class Training(Generic[S]):
 
         Raises `UsageError` when a step has no finite result: nothing of that step is written.
         """
+        try:
+            state = self._train(state, log, stop)
+            self.runner.settle()
+        except BaseException as error:
+            self.runner.drop(finish=isinstance(error, AuditkitError))
+            raise
+        return state
+
+    def _train(self, state: S, log: Log, stop: StopRequest) -> S:
         last_step, saved = self.settings.steps, state.step
         with self._progress(state.step) as report:
             while state.step < last_step and not self.runner.stops(bool(stop)):
                 state, detail = self._step(state, log, stop)
+                self.runner.advance()
                 if self.settings.keeps(state.step):
                     self.save(state, log)
                     saved = state.step
@@ -67,14 +77,15 @@ class Training(Generic[S]):
         return progress("training", self.settings.steps, done) if self.runner.leads else nullcontext(_unseen)
 
     def save(self, state: S, log: Log) -> None:
-        """Complete a state: first what was appended so far, then the state, then drop those kept only for resume."""
-        log.sync()
-        self.runner.write(state, self.work.state(state.step))
-        if not self.runner.leads:
-            return
-        for step_number in complete_steps(self.work.states):
-            if step_number < state.step and not self.settings.keeps(step_number):
-                remove(self.work.state(step_number))
+        """Begin to write a state: first what was appended so far, then the state; it is complete after `settle`."""
+        step = state.step
+        self.runner.write(state, self.work.state(step), log.sync, lambda: self._drop_before(step))
+
+    def _drop_before(self, step: int) -> None:
+        """Remove the states that were kept only for a resume, now that there is a later one."""
+        for number in complete_steps(self.work.states):
+            if number < step and not self.settings.keeps(number):
+                remove(self.work.state(number))
 
     def _step(self, state: S, log: Log, stop: StopRequest) -> tuple[S, str]:
         started = time.perf_counter()
@@ -82,6 +93,7 @@ class Training(Generic[S]):
         try:
             new, result, root = self.runner.step(state, tokens, bool(stop))
         except NonFinite as error:
+            self.runner.settle()  # it ends all ranks, and the last state is worth having
             raise UsageError(
                 f"step {state.step} has no finite result: {error.message}",
                 hint="the recipe diverges: lower schedule.peak_lr, or set optimizer.clip_norm; earlier states are kept",

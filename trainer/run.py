@@ -215,6 +215,7 @@ def _begin(training: Training[Any], recipe: Recipe) -> tuple[Any, RunLog]:
     state = training.runner.first(lambda: first_state(recipe))
     log = RunLog.create(work.folder)
     training.save(state, log)
+    training.runner.settle()  # records without any state would be a run whose states somebody took away
     return state, log
 
 

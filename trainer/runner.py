@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -12,10 +13,12 @@ from auditkit.formats.cursor import START, Cursor
 from auditkit.formats.digest import Digest
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.state import StateDocument
-from auditkit.model.state import State, document, state_digests
+from auditkit.model.state import ROLES, State, StateDigests, document, document_of, state_digests
 from auditkit.model.step import StepResult
 from auditkit.replay.backend import Backend
-from trainer.states import StoredState, load_state, write_state
+from trainer.background import Background
+from trainer.state_files import complete, cut, temporary_of, write_shards, writer_threads
+from trainer.states import StoredState, load_state
 
 
 class HasStep(Protocol):
@@ -60,8 +63,27 @@ class Runner(Protocol[S]):
         """The root of a state."""
         ...
 
-    def write(self, state: S, folder: Path) -> None:
-        """Write a state and give it its folder name when it is complete."""
+    def write(self, state: S, folder: Path, before: Callable[[], None], after: Callable[[], None]) -> None:
+        """Begin to write a state beside the training, which gets its folder name when it is complete.
+
+        Waits for the one before. `before` is called first, `after` when the state is complete, on the rank that leads
+        and in another thread. Raises what `advance` does.
+        """
+        ...
+
+    def advance(self) -> None:
+        """Do between two steps what the state that is being written needs, without waiting for it.
+
+        Raises what has gone wrong with it, on every rank: Unsupported or Unavailable where the disk refuses.
+        """
+        ...
+
+    def settle(self) -> None:
+        """Wait until nothing is being written any more. Raises what `advance` does."""
+        ...
+
+    def drop(self, *, finish: bool) -> None:
+        """The training ends with an error: let this process finish what it writes, or break it off."""
         ...
 
 
@@ -72,6 +94,8 @@ class OneProcess:
 
     def __init__(self, backend: Backend, recipe: Recipe, cursor: Cursor = START) -> None:
         self._backend, self._recipe, self._cursor = backend, recipe, cursor
+        self._writing: Background[None] = Background("state")
+        self._made: tuple[State, StateDigests] | None = None  # the last step's
 
     def self_test(self) -> None:
         """As Runner.self_test."""
@@ -88,7 +112,9 @@ class OneProcess:
     def step(self, state: State, tokens: NDArray[Any], asked: bool) -> tuple[State, StepResult, Digest]:
         """As Runner.step."""
         new, result = self._backend.step(state, tokens, self._recipe)
-        return new, result, state_digests(new, self._recipe, self._backend.ops, cursor=self._cursor).root(new.step)
+        found = state_digests(new, self._recipe, self._backend.ops, cursor=self._cursor)
+        self._made = new, found
+        return new, result, found.root(new.step)
 
     def stops(self, asked: bool) -> bool:
         """As Runner.stops."""
@@ -98,9 +124,41 @@ class OneProcess:
         """As Runner.root."""
         return self._document(state).root()
 
-    def write(self, state: State, folder: Path) -> None:
-        """As Runner.write."""
-        write_state(folder, self._backend.host(state), self._document(state))
+    def write(self, state: State, folder: Path, before: Callable[[], None], after: Callable[[], None]) -> None:
+        """As Runner.write. A step makes new arrays, so those of this state stay as they are."""
+        self.settle()
+        found, host = self._document(state), self._backend.host(state)
+        arrays = {(role, name): array for name, role, array in host.tensors()}
+        stop = self._writing.stop
+
+        def work() -> None:
+            before()
+            temporary = temporary_of(folder, str(os.getpid()))
+            groups = dict(enumerate(cut(found.tensors)))
+            shards = write_shards(temporary, groups, arrays, threads=writer_threads(), stop=stop)
+            complete(folder, temporary, found, shards.values())
+            after()
+
+        self._writing.begin(work)
+
+    def advance(self) -> None:
+        """As Runner.advance."""
+        if self._writing.ended:
+            self._writing.result()
+
+    def settle(self) -> None:
+        """As Runner.settle."""
+        self._writing.wait()
+        self.advance()
+
+    def drop(self, *, finish: bool) -> None:
+        """As Runner.drop."""
+        self._writing.drop(finish=finish)
 
     def _document(self, state: State) -> StateDocument:
-        return document(state, self._recipe, self._backend.ops, cursor=self._cursor)
+        """The document, from the digests of the step that made the state."""
+        if self._made is None or self._made[0] is not state:
+            return document(state, self._recipe, self._backend.ops, cursor=self._cursor)
+        keys = sorted((role, name) for role in ROLES for name in state.params)
+        found = dict(zip(keys, self._made[1].found, strict=True))
+        return document_of(state.step, self._recipe, found, cursor=self._cursor)

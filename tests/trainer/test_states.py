@@ -17,7 +17,8 @@ from auditkit.formats.state import StateIndex
 from auditkit.model.state import State, document, initial_state
 from tests.trainer.tiny import RECIPE
 from trainer import recipe_toml
-from trainer.states import StoredState, complete_steps, load_state, write_state
+from trainer.state_files import write_state
+from trainer.states import StoredState, complete_steps, load_state
 
 
 @pytest.fixture(scope="module")

@@ -79,6 +79,7 @@ def _follow(group: Group, backend: Backend, course: Course, segment: Segment, st
     state, is_new = runner.follow(lambda: first_state(segment.recipe), stored)
     if is_new:
         training.save(state, NoLog())
+        runner.settle()
     training.train(state, NoLog(), stop)
 
 

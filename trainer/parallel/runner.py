@@ -14,22 +14,23 @@ from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import RecordRow
-from auditkit.formats.tensors import TensorEntry
 from auditkit.model.state import State, digests_of, document, document_of
 from auditkit.model.step import StepResult
 from auditkit.replay.backend import Backend
 from trainer.parallel.agree import Caught, agree
-from trainer.parallel.group import Array, Group
+from trainer.parallel.group import Group
 from trainer.parallel.layout import BUCKET, Layout
 from trainer.parallel.memory import memory_of
+from trainer.parallel.owners import OwnedStates
+from trainer.parallel.place import launched
 from trainer.parallel.step import RankState, RankStep, fill, rank_state
-from trainer.states import StoredState, check_tensors, write_tensors
+from trainer.states import StoredState, check_tensors
 
 _FIRST = b"first"
 
 
 class Ranks:
-    """This rank's part, a Runner. States are written by rank 0 from what the others send, tensor by tensor."""
+    """This rank's part, a Runner."""
 
     def __init__(
         self, group: Group, backend: Backend, recipe: Recipe, cursor: Cursor = START, *, bucket: int = BUCKET
@@ -44,6 +45,8 @@ class Ranks:
         self._step = backend.on_device(
             lambda: RankStep(group, self._layout, self._memory, backend.ops, recipe, **options)
         )
+        place = launched()
+        self._states = OwnedStates(group, self._layout, self._memory, place.local_size if place else group.size)
         self._stops = False
 
     @property
@@ -87,37 +90,25 @@ class Ranks:
         """As Runner.root."""
         return digests_of(self._recipe, state.digests, cursor=self._cursor).root(state.step)
 
-    def write(self, state: RankState, folder: Path) -> None:
-        """As Runner.write."""
+    def write(self, state: RankState, folder: Path, before: Callable[[], None], after: Callable[[], None]) -> None:
+        """As Runner.write: each rank writes its shards."""
+        self.settle()
         self._group.doing(f"writing state {state.step}")
         found = document_of(state.step, self._recipe, state.digests, cursor=self._cursor)
+        held = self._backend.on_device(lambda: self._states.gather(state, found))
+        self._states.begin(held, found, folder, before, after)
 
-        def fetch(entry: TensorEntry) -> NDArray[Any]:
-            return self._backend.on_device(lambda: self._gathered(state, entry))
+    def advance(self) -> None:
+        """As Runner.advance."""
+        self._states.advance()
 
-        if self.leads:
-            write_tensors(folder, found, fetch)
-        else:
-            for entry in found.tensors:
-                fetch(entry)
+    def settle(self) -> None:
+        """As Runner.settle."""
+        self._states.settle()
 
-    def _gathered(self, state: RankState, entry: TensorEntry) -> NDArray[Any]:
-        """A whole tensor on rank 0; elsewhere nothing of use."""
-        if entry.role == "param":
-            return self._memory.host(state.params[entry.name])
-        arrays = {"adam_m": state.adam_m, "adam_v": state.adam_v}[entry.role]
-        nothing = self._memory.zeros(0, np.float32)
-        slot, mine = self._layout.slot[entry.name], nothing
-        whole = self._memory.zeros(slot.elements, np.float32) if self.leads else nothing
-        into: list[Array] = [nothing] * self._group.size
-        for rank, pieces in enumerate(self._layout.pieces):
-            for number, piece in enumerate(pieces):
-                if piece.slot == slot and self.leads:
-                    into[rank] = whole[piece.first : piece.stop]
-                if piece.slot == slot and rank == self._group.rank:
-                    mine = arrays[number]
-        self._group.all_to_all([mine, *[nothing] * (self._group.size - 1)], into).wait()
-        return self._memory.host(whole).reshape(slot.shape if self.leads else 0)
+    def drop(self, *, finish: bool) -> None:
+        """As Runner.drop."""
+        self._states.drop(finish=finish)
 
     def _first(self, make: Callable[[], State]) -> RankState:
         state = make()

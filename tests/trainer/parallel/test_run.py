@@ -17,7 +17,7 @@ import auditkit
 from auditkit.verdict import Verdict
 from tests.trainer import tiny
 from tests.trainer.parallel.conftest import FORKS, Started, Zygote
-from trainer import cli
+from trainer import cli, state_files
 
 pytestmark = FORKS
 
@@ -94,6 +94,38 @@ def test_ranks_write_the_files_of_one_process(zygote: Zygote, prepared: Path, fi
     tiny.assert_same_run(prepared, finished_once)
     assert ranks.said(0, "out").startswith("step 24 of 24\nstate ")
     assert all(ranks.said(rank) + ranks.said(rank, "out") == "" for rank in range(1, size))
+
+
+MANY_SHARDS = """
+from trainer import state_files
+state_files.SHARD_BYTES = 20_000
+"""
+
+
+def test_each_rank_writes_shards_of_its_own(
+    zygote: Zygote, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = Path(shutil.copytree(prepared, tmp_path / "alone"))
+    ranks = start(zygote, prepared, 3, "--state-every", "1", before=MANY_SHARDS)
+    assert ranks.wait() == [0] * 3, errors(ranks)
+    monkeypatch.setattr(state_files, "SHARD_BYTES", 20_000)
+    assert tiny.run(alone, "--state-every", "1") == 0
+    assert len(list((alone / "states" / "00000007").glob("shard-*"))) > 3
+    tiny.assert_same_run(prepared, alone)
+
+
+FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9, 9))"
+
+
+def test_a_disk_that_refuses_one_rank_ends_all(zygote: Zygote, prepared: Path, finished_once: Path) -> None:
+    ranks = start(
+        zygote, prepared, 3, "--state-every", "1", before=MANY_SHARDS, rank_1=AT_STEP_3.format(what=FULL_DISK)
+    )
+    assert ranks.wait() == [Verdict.UNSUPPORTED.code] * 3
+    (told,) = errors(ranks)
+    assert told.startswith("error: rank 1: ") and told.endswith("file too large")
+    assert "what was complete is kept" in ranks.said(0)
+    assert not (prepared / "states" / "00000005").exists()
 
 
 @pytest.fixture(scope="module")
