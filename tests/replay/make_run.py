@@ -47,7 +47,7 @@ from auditkit.model.step import StepResult, step
 from auditkit.numerics import reference
 from auditkit.numerics.shuffle import window_order
 from trainer import bpe
-from trainer.states import write_state
+from trainer.state_files import write_state
 
 VOCABULARY = 300
 CONTEXT = 16

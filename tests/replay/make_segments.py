@@ -34,7 +34,7 @@ from auditkit.numerics.shuffle import window_order
 from tests.replay import make_run
 from tests.replay.make_run import RECIPE, VOCABULARY
 from trainer import bpe
-from trainer.states import write_state
+from trainer.state_files import write_state
 
 STARTS = (0, 3, 6, 9)
 STEPS = 12

@@ -12,7 +12,7 @@ from auditkit.errors import BadArtifact, Unavailable, UsageError
 from auditkit.model.state import State, document
 from auditkit.replay.diff import Differences, diff, open_named
 from tests.replay.make_run import Parts
-from trainer.states import write_state
+from trainer.state_files import write_state
 
 NORM = "model.norm.weight"
 
