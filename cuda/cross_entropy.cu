@@ -4,6 +4,7 @@
 //   targets  u32 [rows], below vocab; a larger one sets TOKEN_RANGE in status
 //   loss     i64 [1], units 2^-32, 0 before: the exact sum of the rows' losses
 //   scale    RN32(1 / n)
+//   kept     float [rows][2], written where `keep` is not 0: the rows' maxima and the factors of e in the gradient
 //   held     elements of a row kept in shared memory between the passes (dynamic, held * 4 bytes); the rest is read again and
 //            its exp computed again, the same bits
 //
@@ -103,8 +104,8 @@ __device__ __forceinline__ float softmax_sum(const float* row, float* kept, i64 
 
 // `small` is 2^62 / rows or less.
 template <int N>
-__device__ __forceinline__ void rows_of(float* logits, const u32* targets, i64* loss_sum, u32* status, float* kept, i64 rows, i64 vocab,
-                                        i64 held, i64 small, float z_loss, float scale) {
+__device__ __forceinline__ void rows_of(float* logits, const u32* targets, i64* loss_sum, u32* status, float* known_rows, float* kept, i64 rows,
+                                        i64 vocab, i64 held, i64 small, int keep, float z_loss, float scale) {
     for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {
         float* x = logits + row * vocab;
         i64 target = targets[row];
@@ -119,6 +120,7 @@ __device__ __forceinline__ void rows_of(float* logits, const u32* targets, i64* 
         float factor = ((1.0f / total) * slope) * scale;
         if (!valid) atomicOr(status, NOT_FINITE);
         if (!known) atomicOr(status, TOKEN_RANGE);
+        if (threadIdx.x == 0 && keep) known_rows[2 * row] = largest, known_rows[2 * row + 1] = factor;
         if (threadIdx.x == 0) atomic_add_term(loss_sum, fixed_term(loss * LOSS_UNIT, status), small, status);
         for_cells<N>(x, kept, vocab, held, [&](i64 at, float (&v)[N]) {
 #pragma unroll
@@ -133,12 +135,25 @@ __device__ __forceinline__ void rows_of(float* logits, const u32* targets, i64* 
 }
 
 GLOBAL void __launch_bounds__(512, 1)
-    cross_entropy_1(float* logits, const u32* targets, i64* loss, u32* status, i64 rows, i64 vocab, i64 held, i64 small, float z_loss, float scale) {
+    cross_entropy_1(float* logits, const u32* targets, i64* loss, u32* status, float* kept, i64 rows, i64 vocab, i64 held, i64 small, int keep,
+                    float z_loss, float scale) {
     extern __shared__ float4 shared[];
-    rows_of<1>(logits, targets, loss, status, (float*)shared, rows, vocab, held, small, z_loss, scale);
+    rows_of<1>(logits, targets, loss, status, kept, (float*)shared, rows, vocab, held, small, keep, z_loss, scale);
 }
 GLOBAL void __launch_bounds__(512, RESIDENT)
-    cross_entropy_4(float* logits, const u32* targets, i64* loss, u32* status, i64 rows, i64 vocab, i64 held, i64 small, float z_loss, float scale) {
+    cross_entropy_4(float* logits, const u32* targets, i64* loss, u32* status, float* kept, i64 rows, i64 vocab, i64 held, i64 small, int keep,
+                    float z_loss, float scale) {
     extern __shared__ float4 shared[];
-    rows_of<4>(logits, targets, loss, status, (float*)shared, rows, vocab, held, small, z_loss, scale);
+    rows_of<4>(logits, targets, loss, status, kept, (float*)shared, rows, vocab, held, small, keep, z_loss, scale);
+}
+
+// The gradient of the columns first .. first + columns - 1 alone: logits float [rows][columns], overwritten. kept as above.
+GLOBAL void __launch_bounds__(256)
+    cross_entropy_columns(float* logits, const u32* targets, const float* kept, i64 rows, i64 columns, i64 first, float scale) {
+    i64 step = (i64)gridDim.x * blockDim.x;
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < rows * columns; i += step) {
+        i64 row = i / columns, column = first + i % columns;
+        float gradient = exp_nonpositive(logits[i] - kept[2 * row]) * kept[2 * row + 1];
+        logits[i] = column == (i64)targets[row] ? gradient - scale : gradient;
+    }
 }

@@ -59,10 +59,12 @@ def root(context: str, data: BytesLike) -> Digest:
 
 
 class Hasher:
-    """Streaming plain BLAKE3; neither the cut into updates nor the number of threads changes the digest."""
+    """Streaming BLAKE3, plain or with a key of 32 bytes; neither the cut into updates nor the number of threads changes
+    the digest.
+    """
 
-    def __init__(self) -> None:
-        self._blake3 = blake3(max_threads=blake3.AUTO)
+    def __init__(self, key: bytes | None = None) -> None:
+        self._blake3 = blake3(max_threads=blake3.AUTO) if key is None else blake3(key=key, max_threads=blake3.AUTO)
         self.size = 0  # bytes so far
 
     def update(self, data: BytesLike) -> None:

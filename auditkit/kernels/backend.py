@@ -89,11 +89,15 @@ class CudaOps:
 
     quantise = _checked(product.quantise)
     quantise_t = _checked(product.quantise_t)
+    weight_rows = quantise
+    weight_rows_t = quantise_t
     dot = _on_device(product.dot)
     to_fixed = _checked(exact_sum.to_fixed)
     add = _on_device(layout.add)
     split_heads = _on_device(layout.split_heads)
     merge_heads = _on_device(layout.merge_heads)
+    join_rows = _on_device(layout.join_rows)
+    TensorDigest = _on_device(blake3.TensorDigest)
     digests = _on_device(blake3.digests)
     block_nodes = _on_device(blake3.block_nodes)
     rms_norm_forward = _on_device(rms_norm.rms_norm_forward)
@@ -177,10 +181,23 @@ class CudaOps:
         found = self._tokens(targets)
         return cross_entropy.cross_entropy(self.device, self.status, logits, found, z_loss, total_targets)
 
+    def cross_entropy_rows(
+        self, logits: Array, targets: Any, z_loss: np.float32, total_targets: int
+    ) -> tuple[Array, Array, Array]:
+        """As the op; targets may lie on the host."""
+        found = self._tokens(targets)
+        return cross_entropy.cross_entropy_rows(self.device, self.status, logits, found, z_loss, total_targets)
+
+    def cross_entropy_columns(self, logits: Array, first: int, targets: Any, kept: Array, total_targets: int) -> Array:
+        """As the op; targets may lie on the host."""
+        found = self._tokens(targets)
+        return cross_entropy.cross_entropy_columns(self.device, logits, first, found, kept, total_targets)
+
     def check_finite(self, arrays: Mapping[str, Array]) -> None:
         """Read and clear the status word, then look at the arrays. Raises NonFinite, Unsupported or MachineFault."""
         self._check_status()
-        layout.check_finite(self.device, arrays)
+        if arrays:
+            layout.check_finite(self.device, arrays)
 
     def _check_status(self) -> None:
         found = int(self.host(self.status)[0])

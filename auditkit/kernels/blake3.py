@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from auditkit.formats.blake3_tree import BLOCK_BYTES, blocks_of, check_part
-from auditkit.formats.digest import KEY_BYTES, Digest
+from auditkit.formats.blake3_tree import BLOCK_BYTES, blocks_of, check_part, join_nodes
+from auditkit.formats.digest import KEY_BYTES, Digest, Hasher
 from auditkit.kernels.device import Array, Device
 
 CHUNK_BYTES = 1024
@@ -61,6 +61,37 @@ def block_nodes(device: Device, parts: Sequence[Array], firsts: Sequence[int], s
     """
     made = [_part_nodes(device, *part) for part in zip(parts, firsts, sizes, strict=True)]
     return [device.download(nodes).astype("<u4").tobytes() for nodes in made]
+
+
+class TensorDigest:
+    """The digest of a tensor whose elements come in pieces, in C order; made on the device, with a key on the host."""
+
+    def __init__(self, device: Device, size: int, key: bytes | None = None) -> None:
+        """size: bytes of the whole tensor; key: 32 bytes for BLAKE3's keyed mode."""
+        self._device, self._size, self._key = device, size, key
+        self._hasher: Hasher | None = None
+        self._nodes: list[Array] = []
+        self._blocks = 0
+
+    def add(self, piece: Array) -> None:
+        """The next elements. Where all pieces but the last are of whole blocks of 128 KiB, they stay on the device."""
+        if not self._nodes and self._hasher is None and self._cannot(piece.nbytes):
+            self._hasher = Hasher(self._key)
+        if self._hasher is not None:
+            self._hasher.update(self._device.download(piece))
+            return
+        self._nodes.append(_part_nodes(self._device, piece, self._blocks, self._size))
+        self._blocks += blocks_of(piece.nbytes)
+
+    def _cannot(self, first: int) -> bool:
+        """Whether the host must hash, given the bytes of the first piece."""
+        return self._key is not None or blocks_of(self._size) == 1 or (first % BLOCK_BYTES > 0 and first < self._size)
+
+    def digest(self) -> Digest:
+        """The digest of all pieces; waits for the device."""
+        if self._hasher is not None:
+            return self._hasher.hexdigest()
+        return join_nodes(b"".join(self._device.download(nodes).astype("<u4").tobytes() for nodes in self._nodes))
 
 
 def _part_nodes(device: Device, part: Array, first: int, size: int) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditkit.kernels.device import Array, Device
+from auditkit.kernels.device import Array, Device, blocks_for
 from auditkit.kernels.exact_sum import small_term
 from auditkit.kernels.row_sum import WARP, padded_width
 
@@ -12,6 +12,7 @@ _WIDEST = 512  # threads of a block
 # Bytes of a row that a block keeps in shared memory: two blocks fit on a multiprocessor beside each other.
 _KEPT = {"75": 30 << 10, "80": 80 << 10, "90": 110 << 10, "100": 110 << 10}
 _KEPT_ELSE = 47 << 10
+_COLUMNS_BLOCK = 256
 
 
 def cross_entropy(
@@ -25,11 +26,12 @@ def cross_entropy(
     block: int | None = None,
     held: int | None = None,
     blocks: int | None = None,
+    kept: Array | None = None,
 ) -> tuple[Array, Array]:
     """Loss and gradient of N rows of logits.
 
     logits (N, V) float32, overwritten with the gradient of the mean over `total_targets`; targets (N,) uint32.
-    block, held and blocks change the launch, never a bit.
+    kept (N, 2) float32 is given the rows' maxima and factors. block, held and blocks change the launch, never a bit.
     Returns the exact sum of the losses, int64 () in units 2^-32, and the gradient. A row without a finite loss sets
     bit 0 of `status`, a sum that may be out of range bit 1, a target not below V bit 2. A sum out of range that sets no
     bit is the true one.
@@ -37,10 +39,32 @@ def cross_entropy(
     rows, vocab = logits.shape
     loss = device.zeros((), np.int64)
     threads = block or min(_WIDEST, max(WARP, padded_width(vocab) // 8))
-    kept = min(vocab, _KEPT.get(device.architecture, _KEPT_ELSE) // 4 if held is None else held) // 4 * 4
+    near = min(vocab, _KEPT.get(device.architecture, _KEPT_ELSE) // 4 if held is None else held) // 4 * 4
     scale = np.float32(1.0 / float(total_targets))
-    sizes = (np.int64(rows), np.int64(vocab), np.int64(kept), np.int64(small_term(rows)))
-    args = (logits, targets, loss, status, *sizes, np.float32(z_loss), scale)
+    sizes = (np.int64(rows), np.int64(vocab), np.int64(near), np.int64(small_term(rows)))
+    keep = np.int32(kept is not None)
+    args = (logits, targets, loss, status, logits if kept is None else kept, *sizes, keep, np.float32(z_loss), scale)
     kernel = "cross_entropy_4" if vocab % 4 == 0 else "cross_entropy_1"
-    device.launch("cross_entropy", kernel, min(rows, blocks or rows), threads, args, shared=kept * 4)
+    device.launch("cross_entropy", kernel, min(rows, blocks or rows), threads, args, shared=near * 4)
     return loss, logits
+
+
+def cross_entropy_rows(
+    device: Device, status: Array, logits: Array, targets: Array, z_loss: np.float32, total_targets: int
+) -> tuple[Array, Array, Array]:
+    """As `cross_entropy`, and the rows' maxima and factors for `cross_entropy_columns`: (N, 2) float32."""
+    kept = device.empty((int(logits.shape[0]), 2), np.float32)
+    loss, gradient = cross_entropy(device, status, logits, targets, z_loss, total_targets, kept=kept)
+    return loss, gradient, kept
+
+
+def cross_entropy_columns(
+    device: Device, logits: Array, first: int, targets: Array, kept: Array, total_targets: int
+) -> Array:
+    """The gradient of columns first .. first + k - 1 of the logits alone: logits (N, k) float32, overwritten."""
+    rows, columns = logits.shape
+    scale = np.float32(1.0 / float(total_targets))
+    args = (logits, targets, kept, np.int64(rows), np.int64(columns), np.int64(first), scale)
+    grid = min(blocks_for(rows * columns, _COLUMNS_BLOCK), 1 << 20)
+    device.launch("cross_entropy", "cross_entropy_columns", grid, _COLUMNS_BLOCK, args)
+    return logits

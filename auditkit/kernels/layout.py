@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -37,6 +37,18 @@ def merge_heads(device: Device, x: Array, *, block: int | None = None) -> Array:
     y = device.empty((batch * tokens, heads * dim), np.float32)
     _move(device, "merge_heads", x, y, (heads, tokens, dim), block)
     return y
+
+
+def join_rows(device: Device, parts: Sequence[Array]) -> Array:
+    """Parts (n, ...) of one dtype and width, one below the other, as a new array; a single part is itself."""
+    if len(parts) == 1:
+        return parts[0]
+    joined = device.empty((sum(int(part.shape[0]) for part in parts), *parts[0].shape[1:]), parts[0].dtype)
+    at = 0
+    for part in parts:
+        device.copy(joined[at : at + part.shape[0]], part)
+        at += int(part.shape[0])
+    return joined
 
 
 def _move(device: Device, name: str, x: Array, y: Array, sizes: tuple[int, int, int], block: int | None) -> None:

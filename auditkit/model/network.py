@@ -6,7 +6,7 @@ in units 2^-56. Every matrix product is an exact dot.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,24 +24,31 @@ OnGradient = Callable[[str, I64], None]  # told the name and the sums of each we
 
 @dataclass(frozen=True)
 class Prepared:
-    """Parameters and their fixed-point rows in both directions: made once a step, read by all its micro-batches."""
+    """Parameters and their fixed-point rows in both directions: made once a step, read by all its micro-batches; with a
+    plan for little memory, made when they are asked for.
+    """
 
-    params: dict[str, F32]
-    rows: dict[str, Any]  # weight (out, in): rows over `in`, for forward
-    rows_t: dict[str, Any]  # transpose (in, out): rows over `out`, for the gradient of the input
+    params: Mapping[str, F32]
+    rows: Mapping[str, Any]  # weight (out, in): rows over `in`, for forward
+    rows_t: Mapping[str, Any]  # transpose (in, out): rows over `out`, for the gradient of the input
     rope: Any
 
 
-def prepare(params: dict[str, F32], recipe: Recipe, ops: Ops) -> Prepared:
-    """Round every weight matrix to fixed point, by rows and by columns. params: float32 arrays by name."""
+def weight_bits(recipe: Recipe) -> dict[str, int]:
+    """The bits that every weight of a product is rounded to, by name."""
     model, numerics = recipe.model, recipe.numerics
     head = EMBED if model.tied_head else HEAD
-    bits = {s.name: numerics.head_bits if s.name == head else numerics.body_bits for s in parameter_table(model)}
     matrices = [s.name for s in parameter_table(model) if s.kind in ("matrix", "residual") or s.name == head]
+    return {name: numerics.head_bits if name == head else numerics.body_bits for name in matrices}
+
+
+def prepare(params: Mapping[str, F32], recipe: Recipe, ops: Ops) -> Prepared:
+    """Round every weight matrix to fixed point, by rows and by columns. params: float32 arrays by name."""
+    model, bits = recipe.model, weight_bits(recipe)
     return Prepared(
         params=params,
-        rows={name: ops.quantise(params[name], bits[name]) for name in matrices},
-        rows_t={name: ops.quantise_t(params[name], bits[name]) for name in matrices},
+        rows={name: ops.quantise(params[name], bits[name]) for name in bits},
+        rows_t={name: ops.quantise_t(params[name], bits[name]) for name in bits},
         rope=ops.rope_table(model.context_length, model.head_dim, model.rope_theta),
     )
 
@@ -50,8 +57,15 @@ class Network:
     """One micro-batch through the decoder: B sequences of T tokens, N = B * T rows of C features."""
 
     def __init__(
-        self, prepared: Prepared, recipe: Recipe, ops: Ops, on_gradient: OnGradient = lambda name, sums: None
+        self,
+        prepared: Prepared,
+        recipe: Recipe,
+        ops: Ops,
+        on_gradient: OnGradient = lambda name, sums: None,
+        key_heads: int = 0,
     ) -> None:
+        """key_heads: how many of them an attention works on at a time, 0 for all; changes no bit."""
+        self.key_heads = key_heads
         self.prepared, self.recipe, self.ops, self.on_gradient = prepared, recipe, ops, on_gradient
         self.model, self.bits = recipe.model, recipe.numerics.body_bits
         self.eps = np.float32(recipe.model.norm_eps)
@@ -64,11 +78,11 @@ class Network:
         x = ops.embedding_forward(inputs.reshape(-1), params[EMBED])  # (N, C)
         caches = []
         for layer in range(self.model.num_layers):
-            x, cache = self._layer_forward(x, layer_prefix(layer), batch)
+            x, cache = self.layer_forward(x, layer_prefix(layer), batch)
             caches.append(cache)
         loss_sum, dx = self._head(x, targets.reshape(-1), total_targets)
         for layer in reversed(range(self.model.num_layers)):
-            dx = self._layer_backward(dx, layer_prefix(layer), caches.pop())
+            dx = self.layer_backward(dx, layer_prefix(layer), caches.pop())
         head = self.grads.get(EMBED)  # of a tied table
         self.grads[EMBED] = ops.embedding_backward(dx, inputs.reshape(-1), self.model.vocab_size, head)
         self.on_gradient(EMBED, self.grads[EMBED])
@@ -78,29 +92,34 @@ class Network:
         """Final norm, logits, loss, and back to the gradient of x (N, C)."""
         ops, bits = self.ops, self.recipe.numerics.head_bits
         weight = EMBED if self.model.tied_head else HEAD
-        y, norm_cache = self._norm(x, FINAL_NORM)
+        y, norm_cache = self.norm(x, FINAL_NORM)
         logits = ops.dot(ops.quantise(y, bits), self.prepared.rows[weight])  # (N, V)
         z_loss = np.float32(self.recipe.loss.z_loss)
         loss_sum, dlogits = ops.cross_entropy(logits, targets, z_loss, total_targets)
         dy = ops.dot(ops.quantise(dlogits, bits), self.prepared.rows_t[weight])  # (N, C)
         self._weight_gradient(weight, ops.quantise_t(dlogits, bits), ops.quantise_t(y, bits))
-        return loss_sum, self._norm_backward(dy, FINAL_NORM, norm_cache)
+        return loss_sum, self.norm_backward(dy, FINAL_NORM, norm_cache)
 
-    def _layer_forward(self, x: F32, prefix: str, batch: int) -> tuple[F32, Any]:
-        """x (N, C) -> (N, C): x + attention(norm(x)), then x + mlp(norm(x))."""
-        h, norm1 = self._norm(x, prefix + "input_layernorm.weight")
+    def layer_forward(self, x: F32, prefix: str, batch: int) -> tuple[F32, Any]:
+        """x (N, C) -> (N, C): x + attention(norm(x)), then x + mlp(norm(x)); and the cache for `layer_backward`."""
+        x, cache = self.layer_cache(x, prefix, batch)
+        return self.ops.add(x, self._mlp_output(cache[-1], prefix + "mlp.")), cache
+
+    def layer_cache(self, x: F32, prefix: str, batch: int) -> tuple[F32, Any]:
+        """`layer_forward` without its last product: x after the attention, and the cache."""
+        h, norm1 = self.norm(x, prefix + "input_layernorm.weight")
         a, attention = self._attention_forward(h, prefix + "self_attn.", batch)
         x = self.ops.add(x, a)
-        h2, norm2 = self._norm(x, prefix + "post_attention_layernorm.weight")
-        m, mlp = self._mlp_forward(h2, prefix + "mlp.")
-        return self.ops.add(x, m), (norm1, attention, norm2, mlp)
+        h2, norm2 = self.norm(x, prefix + "post_attention_layernorm.weight")
+        return x, (norm1, attention, norm2, self._mlp_inner(h2, prefix + "mlp."))
 
-    def _layer_backward(self, dx: F32, prefix: str, cache: Any) -> F32:
+    def layer_backward(self, dx: F32, prefix: str, cache: Any) -> F32:
+        """The gradient of a layer's input (N, C) from that of its output, and those of its weights."""
         norm1, attention, norm2, mlp = cache
         dh2 = self._mlp_backward(dx, prefix + "mlp.", mlp)
-        dx = self.ops.add(dx, self._norm_backward(dh2, prefix + "post_attention_layernorm.weight", norm2))
+        dx = self.ops.add(dx, self.norm_backward(dh2, prefix + "post_attention_layernorm.weight", norm2))
         dh = self._attention_backward(dx, prefix + "self_attn.", attention)
-        return self.ops.add(dx, self._norm_backward(dh, prefix + "input_layernorm.weight", norm1))
+        return self.ops.add(dx, self.norm_backward(dh, prefix + "input_layernorm.weight", norm1))
 
     def _attention_forward(self, h: F32, prefix: str, batch: int) -> tuple[F32, Any]:
         """h (N, C) -> output projection of the attention (N, C)."""
@@ -109,7 +128,7 @@ class Network:
         q, q_norm = self._heads(rows, prefix + "q", batch, self.model.num_heads)
         k, k_norm = self._heads(rows, prefix + "k", batch, self.model.num_kv_heads)
         v = ops.split_heads(ops.dot(rows, self.prepared.rows[prefix + "v_proj.weight"]), batch, self.model.num_kv_heads)
-        out, cache = ops.attention_forward(q, k, v, window=self.model.sliding_window, bits=self.bits)
+        out, cache = self._attend(q, k, v)
         merged = ops.merge_heads(out)  # (N, H * D)
         y = ops.dot(ops.quantise(merged, self.bits), self.prepared.rows[prefix + "o_proj.weight"])
         return y, (h, q_norm, k_norm, cache, merged, batch)
@@ -118,7 +137,7 @@ class Network:
         """Projection, optional QK-norm over each head, rotation: -> (B, heads, T, D)."""
         x, cache = self.ops.dot(rows, self.prepared.rows[prefix + "_proj.weight"]), None
         if self.model.qk_norm:
-            flat, cache = self._norm(x.reshape(-1, self.model.head_dim), prefix + "_norm.weight")
+            flat, cache = self.norm(x.reshape(-1, self.model.head_dim), prefix + "_norm.weight")
             x = flat.reshape(x.shape)
         return self.ops.rope_forward(self.ops.split_heads(x, batch, heads), self.prepared.rope), cache
 
@@ -127,27 +146,63 @@ class Network:
         merged = self.ops.merge_heads(self.ops.rope_backward(dx, self.prepared.rope))
         if not self.model.qk_norm:
             return merged
-        flat = self._norm_backward(merged.reshape(-1, self.model.head_dim), prefix + "_norm.weight", cache)
+        flat = self.norm_backward(merged.reshape(-1, self.model.head_dim), prefix + "_norm.weight", cache)
         return flat.reshape(merged.shape)
 
     def _attention_backward(self, dy: F32, prefix: str, cache: Any) -> F32:
         h, q_norm, k_norm, attention, merged, batch = cache
         ops = self.ops
         dmerged = self._linear_backward(dy, prefix + "o_proj.weight", ops.quantise_t(merged, self.bits))
-        dq, dk, dv = ops.attention_backward(ops.split_heads(dmerged, batch, self.model.num_heads), attention)
+        dq, dk, dv = self._attend_backward(ops.split_heads(dmerged, batch, self.model.num_heads), attention)
         columns = ops.quantise_t(h, self.bits)
         dh_q = self._linear_backward(self._heads_backward(dq, prefix + "q", q_norm), prefix + "q_proj.weight", columns)
         dh_k = self._linear_backward(self._heads_backward(dk, prefix + "k", k_norm), prefix + "k_proj.weight", columns)
         dh_v = self._linear_backward(ops.merge_heads(dv), prefix + "v_proj.weight", columns)
         return ops.add(ops.add(dh_q, dh_k), dh_v)
 
-    def _mlp_forward(self, h: F32, prefix: str) -> tuple[F32, Any]:
+    def _parts(self, batch: int) -> list[tuple[slice, slice, slice]]:
+        """Cuts of (B, heads, ..) into sequences and key heads with their query heads: (sequences, queries, keys)."""
+        groups, share = self.model.num_kv_heads, self.model.num_heads // self.model.num_kv_heads
+        if not self.key_heads:
+            return [(slice(None), slice(None), slice(None))]
+        starts = range(0, groups, self.key_heads)
+        cuts = [(start, min(groups, start + self.key_heads)) for start in starts]
+        return [(slice(b, b + 1), slice(s * share, e * share), slice(s, e)) for b in range(batch) for s, e in cuts]
+
+    def _attend(self, q: F32, k: F32, v: F32) -> tuple[F32, Any]:
+        """Attention of q (B, H, T, D), k and v (B, G, T, D): key heads do not meet, so it may be cut between them."""
+        window, found = self.model.sliding_window, []
+        for at, queries, keys in self._parts(q.shape[0]):
+            part = q[at, queries], k[at, keys], v[at, keys]
+            found.append(self.ops.attention_forward(*part, window=window, bits=self.bits))
+        return self._joined([out for out, _ in found], q.shape), [cache for _, cache in found]
+
+    def _attend_backward(self, dout: F32, caches: list[Any]) -> tuple[F32, F32, F32]:
+        found = []
+        for at, queries, _ in self._parts(dout.shape[0]):
+            found.append(self.ops.attention_backward(dout[at, queries], caches.pop(0)))
+        batch, _, tokens, dim = dout.shape
+        keys = (batch, self.model.num_kv_heads, tokens, dim)
+        dq, dk, dv = zip(*found, strict=True)
+        return self._joined(dq, dout.shape), self._joined(dk, keys), self._joined(dv, keys)
+
+    def _joined(self, parts: Sequence[F32], shape: tuple[int, ...]) -> F32:
+        """Parts (b, heads, T, D) in the order of `_parts` -> an array of `shape`."""
+        if len(parts) == 1:
+            return parts[0]
+        joined: F32 = self.ops.join_rows([part.reshape(-1, shape[-1]) for part in parts]).reshape(shape)
+        return joined
+
+    def _mlp_inner(self, h: F32, prefix: str) -> Any:
         ops, rows = self.ops, self.ops.quantise(h, self.bits)
         gate = ops.dot(rows, self.prepared.rows[prefix + "gate_proj.weight"])  # (N, F)
         up = ops.dot(rows, self.prepared.rows[prefix + "up_proj.weight"])
         y, cache = ops.swiglu_forward(gate, up)
-        out = ops.dot(ops.quantise(y, self.bits), self.prepared.rows[prefix + "down_proj.weight"])
-        return out, (h, y, cache)
+        return h, y, cache
+
+    def _mlp_output(self, cache: Any, prefix: str) -> F32:
+        _, y, _ = cache
+        return self.ops.dot(self.ops.quantise(y, self.bits), self.prepared.rows[prefix + "down_proj.weight"])
 
     def _mlp_backward(self, dout: F32, prefix: str, cache: Any) -> F32:
         h, y, swiglu = cache
@@ -165,10 +220,12 @@ class Network:
     def _weight_gradient(self, weight: str, dy_columns: Any, x_columns: Any) -> None:
         self._add(weight, self.ops.to_fixed(self.ops.dot(dy_columns, x_columns), GRADIENT_UNIT))
 
-    def _norm(self, x: F32, weight: str) -> tuple[F32, Any]:
+    def norm(self, x: F32, weight: str) -> tuple[F32, Any]:
+        """RMSNorm of rows by a named weight, and its cache."""
         return self.ops.rms_norm_forward(x, self.prepared.params[weight], self.eps)
 
-    def _norm_backward(self, dy: F32, weight: str, cache: Any) -> F32:
+    def norm_backward(self, dy: F32, weight: str, cache: Any) -> F32:
+        """The gradient of the rows; adds the weight's gradient."""
         dx, dweight = self.ops.rms_norm_backward(dy, self.prepared.params[weight], cache)
         self._add(weight, dweight)
         return dx

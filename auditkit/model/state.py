@@ -3,33 +3,60 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from auditkit.formats.cursor import START, Cursor
-from auditkit.formats.digest import ZERO_DIGEST, Digest
+from auditkit.formats.digest import ZERO_DIGEST, Digest, Hasher
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.state import StateDocument, StateTexts
-from auditkit.formats.tensors import TensorEntry, dtype_name, sorted_entries
+from auditkit.formats.tensors import TensorEntry, dtype_name, little_endian, sorted_entries
 from auditkit.model.ops import Ops
 from auditkit.model.params import init_params, parameter_table
 from auditkit.numerics import reference
 from auditkit.numerics.arrays import F32
 
 ROLES = ("param", "adam_m", "adam_v")
+READ_ELEMENTS = 1 << 22  # of a tensor that is not in memory, 16 MiB
+
+
+class HostTensors(Mapping[str, F32]):
+    """Tensors of one role that are not in memory: each is made or read, as a host array, whenever it is asked for."""
+
+    @abstractmethod
+    def pieces(self, name: str, sizes: Sequence[int]) -> Iterator[F32]:
+        """The elements of a tensor in pieces of so many, flat, one after the other: the last one is handed out only
+        when all were checked.
+        """
 
 
 @dataclass(frozen=True)
 class State:
-    """Float32 arrays by parameter name; `step` is the number of steps taken."""
+    """Float32 arrays by parameter name; `step` is the number of steps taken.
+
+    `found`: the digests of all tensors by role and name, where they are known already.
+    """
 
     step: int
-    params: dict[str, F32]
-    adam_m: dict[str, F32]
-    adam_v: dict[str, F32]
+    params: Mapping[str, F32]
+    adam_m: Mapping[str, F32]
+    adam_v: Mapping[str, F32]
+    found: Mapping[tuple[str, str], Digest] | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+    def role(self, role: str) -> Mapping[str, F32]:
+        """The arrays of one of ROLES."""
+        roles: dict[str, Mapping[str, F32]] = {"param": self.params, "adam_m": self.adam_m, "adam_v": self.adam_v}
+        return roles[role]
+
+    @property
+    def held(self) -> bool:
+        """Whether the arrays are in memory, and not made or read when they are asked for."""
+        return not isinstance(self.params, HostTensors)
 
     def tensors(self) -> Iterator[tuple[str, str, F32]]:
         """(name, role, array), parameters in their order, the roles param, adam_m, adam_v of each together."""
@@ -54,6 +81,8 @@ def document(state: State, recipe: Recipe, ops: Ops = reference, *, cursor: Curs
 
     `cursor` is where the steps under this recipe begin in their data, in a run of several segments.
     """
+    if not state.held:
+        return document_of(state.step, recipe, _read_digests(state, recipe), cursor=cursor)
     tensors = list(state.tensors())
     found = ops.digests([array for _, _, array in tensors])
     entries = sorted_entries(
@@ -72,6 +101,21 @@ def document(state: State, recipe: Recipe, ops: Ops = reference, *, cursor: Curs
     )
 
 
+def _read_digests(state: State, recipe: Recipe) -> dict[tuple[str, str], Digest]:
+    """The digests of all tensors of a state that is not in memory, read again a few elements at a time."""
+    found = {}
+    for spec in parameter_table(recipe.model):
+        size = math.prod(spec.shape)
+        sizes = [min(READ_ELEMENTS, size - at) for at in range(0, size, READ_ELEMENTS)]
+        for role in ROLES:
+            hasher, tensors = Hasher(), state.role(role)
+            assert isinstance(tensors, HostTensors)
+            for piece in tensors.pieces(spec.name, sizes):
+                hasher.update(little_endian(piece))
+            found[role, spec.name] = hasher.hexdigest()
+    return found
+
+
 @dataclass(frozen=True)
 class StateDigests:
     """The digests of a state's tensors: what its root needs besides the step number."""
@@ -88,6 +132,8 @@ class StateDigests:
 
 def state_digests(state: State, recipe: Recipe, ops: Ops = reference, *, cursor: Cursor = START) -> StateDigests:
     """What `document` says of the tensors: `state_digests(..).root(state.step)` is its root, without making it."""
+    if state.found is not None:
+        return digests_of(recipe, state.found, cursor=cursor)
     order = _document_order(tuple(state.params))
     roles = {"param": state.params, "adam_m": state.adam_m, "adam_v": state.adam_v}
     arrays = [roles[role][name] for role, name in order]

@@ -26,6 +26,7 @@ from auditkit.formats.work import work_of
 from auditkit.model.network import Grads, Network, OnGradient, Prepared, prepare
 from auditkit.model.ops import Ops
 from auditkit.model.params import parameter_table
+from auditkit.model.pieces_step import Room, rounded, updated, walk_all
 from auditkit.model.state import State
 from auditkit.model.totals import loss_total, totals
 from auditkit.numerics.arrays import F32, I64, IntArray, keep_freed_memory
@@ -193,6 +194,7 @@ def step(
     on_micro_batch: Callable[[int], None] | None = None,
     gradients: Gradients | None = None,
     work_key: bytes | None = None,
+    room: Room | None = None,
 ) -> tuple[State, StepResult]:
     """Take state N to state N + 1 with batch N.
 
@@ -201,10 +203,13 @@ def step(
     on_micro_batch   called with the number of finished micro-batches, from this thread
     gradients        another way to run `grads` on this state's parameters, e.g. recorded launches of it
     work_key         32 bytes under which the step's gradients are hashed once more, as proof of work; changes no bit
+    room             a plan for little memory and the places that it needs; changes no bit
     Raises NonFinite when the step has no result (SPEC.md section 1).
     """
-    keep_freed_memory()
     total_targets = tokens.shape[0] * (tokens.shape[1] - 1)
+    if room is not None and room.plan.pieces:
+        return _in_pieces(state, tokens, total_targets, recipe, ops, room, threads, on_micro_batch, work_key)
+    keep_freed_memory()
     run = gradients or _direct(state, total_targets, recipe, ops)
     total, leaves = totals(recipe, ops), []
     for part, part_leaf in side_by_side(run, list(micro_batches(tokens, recipe)), recipe, ops, threads):
@@ -217,6 +222,34 @@ def step(
             state, total.rounded(each), loss_total(leaves), total_targets, recipe, ops, each=each, work_key=work_key
         )
     return new, replace(result, leaves=tuple(leaves))
+
+
+def _in_pieces(
+    state: State,
+    tokens: IntArray,
+    total_targets: int,
+    recipe: Recipe,
+    ops: Ops,
+    room: Room,
+    threads: int,
+    on_micro_batch: Callable[[int], None] | None,
+    work_key: bytes | None,
+) -> tuple[State, StepResult]:
+    """The step with one layer in memory at a time."""
+    with _blas().limit(limits=_blas_threads(recipe, threads)):
+        parts = list(micro_batches(tokens, recipe))
+        sums, leaves = walk_all(state, parts, total_targets, recipe, ops, room, on_micro_batch)
+    gradient = rounded(sums, recipe, ops, room.plan.cuts.rows, work_key)
+
+    def adam(
+        arrays: tuple[list[F32], list[F32], list[F32]], gradients: list[F32], decayed: list[bool]
+    ) -> tuple[np.float32, tuple[list[F32], list[F32], list[F32]]]:
+        return adamw_step(arrays, gradients, decayed, gradient.norm, state.step, recipe, ops)
+
+    new = updated(state, sums, recipe, ops, room, adam)
+    loss = ops.mean_loss(loss_total(leaves), total_targets)
+    lr = np.float32(ops.learning_rate(recipe.schedule, state.step))
+    return new, StepResult(loss, gradient.norm, lr, gradient.gradient, tuple(leaves), gradient.work)
 
 
 def side_by_side(

@@ -24,16 +24,44 @@ def cross_entropy(logits: F32, targets: IntArray, z_loss: np.float32, total_targ
     Returns the exact sum of loss_n, int64 () in units 2^-32, and d(mean loss)/d(logits) (N, V) float32. Raises
     NonFinite.
     """
+    loss_sum, gradient, _ = cross_entropy_rows(logits, targets, z_loss, total_targets)
+    return loss_sum, gradient
+
+
+@ieee
+def cross_entropy_rows(logits: F32, targets: IntArray, z_loss: np.float32, total_targets: int) -> tuple[I64, F32, F32]:
+    """As `cross_entropy`, and what `cross_entropy_columns` must know of each row: (N, 2) float32, maximum, factor."""
     scale = np.float32(1.0 / float(total_targets))
     loss_sum = BlockSums(())
+    kept: F32 = np.empty((logits.shape[0], 2), np.float32)
     for at in row_blocks(*logits.shape):
-        loss = _rows(logits[at], targets[at], z_loss, scale)
+        loss, kept[at, 0], kept[at, 1] = _rows(logits[at], targets[at], z_loss, scale)
         loss_sum.add(to_fixed(loss, LOSS_UNIT))
-    return loss_sum.total(), logits
+    return loss_sum.total(), logits, kept
 
 
-def _rows(x: F32, targets: IntArray, z_loss: np.float32, scale: np.float32) -> F32:
-    """Overwrites x (n, V) with its gradient; returns the losses (n,)."""
+@ieee
+def cross_entropy_columns(logits: F32, first: int, targets: IntArray, kept: F32, total_targets: int) -> F32:
+    """The gradient of some columns of the logits alone: the same bits as those columns of `cross_entropy`'s.
+
+    So the weights' gradient needs no array of all tokens by all of the vocabulary.
+
+    logits  (N, k) float32, columns first .. first + k - 1 of the logits of all rows; overwritten with the gradient
+    kept    (N, 2) float32, from `cross_entropy_rows` of the same rows
+    """
+    scale = np.float32(1.0 / float(total_targets))
+    for at in row_blocks(*logits.shape):
+        x, column = logits[at], targets[at].astype(np.int64) - first
+        x -= kept[at, :1]
+        exp(x, out=x)
+        x *= kept[at, 1:]
+        here = np.flatnonzero((column >= 0) & (column < x.shape[1]))
+        x[here, column[here]] -= scale
+    return logits
+
+
+def _rows(x: F32, targets: IntArray, z_loss: np.float32, scale: np.float32) -> tuple[F32, F32, F32]:
+    """Overwrites x (n, V) with its gradient; returns losses, maxima and the factors of e in the gradient, (n,) each."""
     row = np.arange(x.shape[0])
     target_logit = x[row, targets]
     largest = x.max(axis=1)
@@ -45,9 +73,10 @@ def _rows(x: F32, targets: IntArray, z_loss: np.float32, scale: np.float32) -> F
     loss: F32 = log_total + (largest - target_logit)
     loss += z_loss * (lse * lse)
     slope = np.float32(1) + lse * (np.float32(2) * z_loss)  # d loss / d lse
-    x *= (((np.float32(1) / total) * slope) * scale)[:, None]
+    factor = ((np.float32(1) / total) * slope) * scale
+    x *= factor[:, None]
     x[row, targets] -= scale
-    return loss
+    return loss, largest, factor
 
 
 def mean_loss(loss_sum: int, total_targets: int) -> np.float32:

@@ -147,16 +147,17 @@ def _rounded(x: F32, words: I32, axis: int, bits: int) -> tuple[F64, I32]:
 
 
 @ieee
-def dot(a: Rows, b: Rows) -> F32:
+def dot(a: Rows, b: Rows, integers: F64 | None = None) -> F32:
     """Every row of a with every row of b: (..., M, K) x (..., N, K) -> (..., M, N) float32, rounded once.
 
-    A zero sum is +0. Raises Unsupported where the sum could leave 63 bits (K >= 2^(65 - 2 bits)).
+    integers: what `row_integers` says of a, for several products. A zero sum is +0. Raises Unsupported where the sum
+    could leave 63 bits (K >= 2^(65 - 2 bits)).
     """
     if a.bits != b.bits:
         raise ValueError(f"operands of {a.bits} and {b.bits} bits")  # a programming error, never data
     depth, limit = a.values.shape[-1], depth_limit(a.bits)
     if depth > limit:
-        return _dot_split(a, b, depth, limit)
+        return _dot_split(a, b, row_integers(a) if integers is None else integers)
     x, y = a.values, np.swapaxes(b.values, -1, -2)
     rows, columns = _TILE
     if x.ndim != 2 or x.shape[0] * y.shape[1] <= rows * columns:
@@ -181,11 +182,17 @@ def round_sum(exact: F64) -> F32:
     return exact.astype(np.float32)
 
 
-def _dot_split(a: Rows, b: Rows, depth: int, limit: int) -> F32:
+def row_integers(a: Rows) -> F64 | None:
+    """(..., M, K) float64, the integers q of rows that are so long that `dot` needs them; None for others."""
+    return a.values * _unit(a) if a.values.shape[-1] > depth_limit(a.bits) else None
+
+
+def _dot_split(a: Rows, b: Rows, qa: F64 | None) -> F32:
     """dot() for rows so long that a float64 sum could round: float64 over pieces of K, int64 over the pieces."""
+    assert qa is not None
+    depth, limit = qa.shape[-1], depth_limit(a.bits)
     if depth >= 1 << (65 - 2 * a.bits):
         raise Unsupported(f"an exact dot of {depth} terms of {a.bits} bits does not fit 63 bits")
-    qa = a.values * _unit(a)
     qb = b.values * _unit(b)
     total: I64 = np.zeros((), np.int64)
     for start in range(0, depth, limit):

@@ -29,6 +29,19 @@ class Fold(Generic[T]):
         self._add = add
         self._levels: list[_Level[T]] = [_Level(radix) for radix in (*radices, 0)]
 
+    def held(self) -> list[T]:
+        """The sums of the groups that are not filled, level by level: with the number of terms, all that there is."""
+        return [level.held for level in self._levels if level.held is not None]
+
+    def resume(self, count: int, held: Sequence[T]) -> None:
+        """Go on from `count` terms of a fold that held these sums. ValueError for another number of them."""
+        for level in self._levels:
+            level.count = count % level.radix if level.radix else count
+            count = count // level.radix if level.radix else 0
+        open_levels = [level for level in self._levels if level.count]
+        for level, sum_ in zip(open_levels, held, strict=True):
+            level.held = sum_
+
     def push(self, term: T) -> None:
         """Add the next term."""
         for level in self._levels:

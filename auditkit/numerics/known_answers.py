@@ -262,6 +262,41 @@ def _cross_entropy(ops: Any, place: Place) -> Outputs:
 
 
 @_probe
+def _cross_entropy_rows(ops: Any, place: Place) -> Outputs:
+    usual = np.concatenate([rows(33)[[0, 1, 2, 5, 6, 7]], floats(28, 2, 33, low=2, high=6)])
+    loss_sum, gradient, kept = ops.cross_entropy_rows(place(usual.copy()), place(_TOKENS), np.float32(1e-4), 100)
+    yield int(loss_sum)
+    yield gradient
+    yield kept
+
+
+@_probe
+def _cross_entropy_columns(ops: Any, place: Place) -> Outputs:
+    usual = np.concatenate([rows(33)[[0, 1, 2, 5, 6, 7]], floats(28, 2, 33, low=2, high=6)])
+    _, _, kept = ops.cross_entropy_rows(place(usual.copy()), place(_TOKENS), np.float32(1e-4), 100)
+    for first, end in ((0, 5), (5, 33)):
+        part = place(np.ascontiguousarray(usual[:, first:end]))
+        yield ops.cross_entropy_columns(part, first, place(_TOKENS), kept, 100)
+
+
+@_probe
+def _weight_rows(ops: Any, place: Place) -> Outputs:
+    for bits in BITS:
+        yield ops.dot(ops.quantise(place(rows(37)), bits), ops.weight_rows(place(floats(34, 5, 37)), bits))
+
+
+@_probe
+def _weight_rows_t(ops: Any, place: Place) -> Outputs:
+    for bits in BITS:
+        yield ops.dot(ops.quantise(place(rows(37)), bits), ops.weight_rows_t(place(floats(35, 37, 5)), bits))
+
+
+@_probe
+def _join_rows(ops: Any, place: Place) -> Outputs:
+    yield ops.join_rows([place(floats(36, n, 3)) for n in (1, 4, 2)])
+
+
+@_probe
 def _mean_loss(ops: Any, place: Place) -> Outputs:
     yield from (ops.mean_loss(total, n) for total, n in ((0, 1), (12345678901234567, 1536), (1 << 61, 99_991)))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from auditkit.formats import blake3_tree
-from auditkit.formats.digest import Digest
+from auditkit.formats.digest import Digest, Hasher
 from auditkit.formats.tensors import little_endian, tensor_digest
 from auditkit.numerics.arrays import F32, I64, ieee
 from auditkit.numerics.nonfinite import NonFinite
@@ -32,6 +32,11 @@ def merge_heads(x: F32) -> F32:
     return np.ascontiguousarray(x.transpose(0, 2, 1, 3)).reshape(batch * tokens, heads * dim)
 
 
+def join_rows(parts: Sequence[F32]) -> F32:
+    """Parts (n, ...) of one dtype and width, one below the other; a single part is itself."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
 def digests(arrays: Sequence[F32 | I64], key: bytes | None = None) -> list[Digest]:
     """The tensor digest of each array; with a key of 32 bytes, in BLAKE3's keyed mode."""
     return [tensor_digest(array, key) for array in arrays]
@@ -47,3 +52,29 @@ def check_finite(arrays: Mapping[str, F32]) -> None:
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise NonFinite(f"the update makes {name} non-finite")
+
+
+def place(array: F32) -> F32:
+    """A host array where the arrays of these ops live: here as it is."""
+    return array
+
+
+def host(array: F32) -> F32:
+    """An array of these ops as a NumPy array: here as it is."""
+    return array
+
+
+class TensorDigest:
+    """The digest of a tensor whose elements come in pieces, in C order."""
+
+    def __init__(self, size: int, key: bytes | None = None) -> None:
+        """size: bytes of the whole tensor; key: 32 bytes for BLAKE3's keyed mode."""
+        self._hasher = Hasher(key)
+
+    def add(self, piece: F32 | I64) -> None:
+        """The next elements; all pieces but the last are of whole blocks of 128 KiB."""
+        self._hasher.update(little_endian(piece))
+
+    def digest(self) -> Digest:
+        """The digest of all pieces."""
+        return self._hasher.hexdigest()

@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
+
 from auditkit.numerics import attention, exact_dot, f32_attention, f32_dot
 from auditkit.numerics.arrays import F32
 from auditkit.numerics.attention import AttentionCache
@@ -22,8 +26,50 @@ def quantise_t(x: F32, bits: int) -> Rows | F32Rows:
     return f32_dot.rows_t(x) if bits == f32_dot.BITS else exact_dot.quantise_t(x, bits)
 
 
-def dot(a: Rows | F32Rows, b: Rows | F32Rows) -> F32:
+_LATER_ELEMENTS = 1 << 21  # of a weight that are held as binary64 at a time, 16 MiB
+_LATER_ROWS = 64  # or so many rows: a product with fewer is slow
+
+
+@dataclass(frozen=True)
+class LaterRows:
+    """Operand of an exact dot whose rows are rounded a few at a time, when they are needed: `weight` is (N, K), or (K,
+    N) where its columns are the rows. Rows are rounded each for itself, so the cut changes no bit.
+    """
+
+    weight: F32
+    bits: int
+    columns: bool
+
+    def dot(self, a: Rows) -> F32:
+        """Every row of a (M, K) with every row of these."""
+        count, depth = self.weight.shape[:: -1 if self.columns else 1]
+        out: F32 = np.empty((a.values.shape[0], count), np.float32)
+        size = max(_LATER_ROWS, _LATER_ELEMENTS // max(1, depth))
+        integers = exact_dot.row_integers(a)
+        for at in range(0, count, size):
+            part = slice(at, at + size)
+            if self.columns:
+                rows = exact_dot.quantise_t(self.weight[:, part], self.bits)
+            else:
+                rows = exact_dot.quantise(self.weight[part], self.bits)
+            out[:, part] = exact_dot.dot(a, rows, integers)
+        return out
+
+
+def weight_rows(weight: F32, bits: int) -> LaterRows | F32Rows:
+    """As `quantise` of (N, K), the second operand of `dot`, with little memory. What is not finite is found there."""
+    return f32_dot.rows(weight) if bits == f32_dot.BITS else LaterRows(weight, bits, columns=False)
+
+
+def weight_rows_t(weight: F32, bits: int) -> LaterRows | F32Rows:
+    """As `quantise_t` of (K, N), the second operand of `dot`, with little memory."""
+    return f32_dot.rows_t(weight) if bits == f32_dot.BITS else LaterRows(weight, bits, columns=True)
+
+
+def dot(a: Rows | F32Rows, b: Rows | F32Rows | LaterRows) -> F32:
     """Every row of a with every row of b: (..., M, K) x (..., N, K) -> (..., M, N) float32. Raises Unsupported."""
+    if isinstance(a, Rows) and isinstance(b, LaterRows):
+        return b.dot(a)
     if isinstance(a, F32Rows) and isinstance(b, F32Rows):
         return f32_dot.dot(a, b)
     if isinstance(a, Rows) and isinstance(b, Rows):

@@ -1,13 +1,32 @@
 """The reference back end: every op of the specification under the name that all back ends share."""
 
 from auditkit.numerics.adamw import adamw_scalars
-from auditkit.numerics.cross_entropy import cross_entropy, mean_loss
+from auditkit.numerics.cross_entropy import cross_entropy, cross_entropy_columns, cross_entropy_rows, mean_loss
 from auditkit.numerics.embedding import embedding_backward, embedding_forward
 from auditkit.numerics.exact_sum import to_fixed
 from auditkit.numerics.global_norm import clip_factor, norm_from_squares
-from auditkit.numerics.layout import add, block_nodes, check_finite, digests, merge_heads, split_heads
+from auditkit.numerics.layout import (
+    TensorDigest,
+    add,
+    block_nodes,
+    check_finite,
+    digests,
+    host,
+    join_rows,
+    merge_heads,
+    place,
+    split_heads,
+)
 from auditkit.numerics.lists import adamw, add_sums, from_fixed, largest, squares
-from auditkit.numerics.product import attention_backward, attention_forward, dot, quantise, quantise_t
+from auditkit.numerics.product import (
+    attention_backward,
+    attention_forward,
+    dot,
+    quantise,
+    quantise_t,
+    weight_rows,
+    weight_rows_t,
+)
 from auditkit.numerics.rms_norm import rms_norm_backward, rms_norm_forward
 from auditkit.numerics.rope import rope_backward, rope_forward, rope_table
 from auditkit.numerics.schedule import learning_rate
@@ -16,6 +35,7 @@ from auditkit.numerics.swiglu import swiglu_backward, swiglu_forward
 name = "numpy"
 
 __all__ = [
+    "TensorDigest",
     "add",
     "adamw",
     "adamw_scalars",
@@ -26,17 +46,22 @@ __all__ = [
     "check_finite",
     "clip_factor",
     "cross_entropy",
+    "cross_entropy_columns",
+    "cross_entropy_rows",
     "digests",
     "dot",
     "embedding_backward",
     "embedding_forward",
     "from_fixed",
+    "host",
+    "join_rows",
     "largest",
     "learning_rate",
     "mean_loss",
     "merge_heads",
     "name",
     "norm_from_squares",
+    "place",
     "quantise",
     "quantise_t",
     "rms_norm_backward",
@@ -49,4 +74,6 @@ __all__ = [
     "swiglu_backward",
     "swiglu_forward",
     "to_fixed",
+    "weight_rows",
+    "weight_rows_t",
 ]

@@ -13,6 +13,9 @@ from auditkit.errors import MachineFault, Unsupported
 from auditkit.formats.recipe import BatchConfig
 from auditkit.formats.work import work_key
 from auditkit.kernels.backend import NOT_FINITE, SUM_RANGE, TOKEN_RANGE, CudaOps
+from auditkit.model.pieces_step import Room
+from auditkit.model.plan import Cuts, Plan
+from auditkit.model.shelf import InMemory, Moved
 from auditkit.model.state import State, document, initial_state
 from auditkit.model.step import step
 from auditkit.numerics import reference, self_test
@@ -52,6 +55,18 @@ def test_steps_equal_the_reference(ops: CudaOps, name: str) -> None:
         there, found = step(there, tokens, recipe, ops, work_key=key)
         assert dataclasses.asdict(found) == dataclasses.asdict(expected)
         assert document(there, recipe, ops) == document(here, recipe)
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_steps_a_layer_at_a_time_equal_the_reference(ops: CudaOps, name: str) -> None:
+    recipe = RECIPES[name]
+    state, tokens, key = initial_state(recipe), tokens_of(recipe, 0), work_key(bytes(32), "ab" * 32, 0)
+    want_state, want = step(state, tokens, recipe, reference, work_key=key)
+    plan = Plan(True, group=2, recompute=True, cuts=Cuts(20, 64, 1))
+    room = Room(plan, Moved(InMemory(), ops), Moved(InMemory(), ops))
+    new, got = step(state, tokens, recipe, ops, work_key=key, room=room)
+    assert dataclasses.asdict(got) == dataclasses.asdict(want)
+    assert document(new, recipe, ops) == document(want_state, recipe)
 
 
 @pytest.mark.parametrize(

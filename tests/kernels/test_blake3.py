@@ -10,7 +10,8 @@ import pytest
 from blake3 import blake3
 
 from auditkit.formats import blake3_tree
-from auditkit.kernels.blake3 import _levels, block_nodes, digest_words, digests
+from auditkit.formats.digest import content_digest, keyed_digest
+from auditkit.kernels.blake3 import TensorDigest, _levels, block_nodes, digest_words, digests
 from tests.kernels.emulator import EmulatedDevice
 from tests.kernels.on_devices import EMULATOR_MARKS, GPU_MARKS, real_device
 
@@ -242,3 +243,16 @@ def test_launches_of_a_length(length: int, blocks: list[int]) -> None:
 def test_finished_buffers_take_no_part_in_later_launches() -> None:
     levels = _levels(np.array([5, LEVEL + 1, 0, BLOCK + 1], np.uint64))
     assert [list(map(int, first)) for first in levels] == [[0, 1, 514, 515, 517], [0, 0, 2, 2, 3], [0, 0, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("key", [None, bytes(range(32))])
+@pytest.mark.parametrize(
+    ("length", "cut"), [(5, 5), (131072, 131072), (131073, 131072), (400_000, 262144), (300_000, 999)]
+)
+def test_a_tensor_that_comes_in_pieces(device: Any, length: int, cut: int, key: bytes | None) -> None:
+    """Pieces of whole blocks are hashed on the device, others on the host."""
+    x = np.arange(length, dtype=np.uint32).view(np.uint8)[:length].copy()
+    digest = TensorDigest(device, length, key)
+    for at in range(0, length, cut):
+        digest.add(device.upload(x[at : at + cut]))
+    assert digest.digest() == (content_digest(x) if key is None else keyed_digest(key, x))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditkit.kernels.cross_entropy import cross_entropy
+from auditkit.kernels.cross_entropy import cross_entropy, cross_entropy_columns, cross_entropy_rows
 from auditkit.numerics import cross_entropy as reference
 from auditkit.numerics.nonfinite import NonFinite
 from tests.kernels.variants import NOT_FINITE, SUM_RANGE, TOKEN_RANGE, runs
@@ -114,3 +114,19 @@ def test_a_target_beyond_the_vocabulary_sets_status(device: Any) -> None:
             targets = run.up(np.array([1, bad], np.uint32))
             cross_entropy(run.device, run.status, run.up(normals(1, 2, 8)), targets, Z_LOSS, 2)
             assert run.bits() == TOKEN_RANGE
+
+
+@pytest.mark.parametrize(("rows", "vocab", "cut"), [(3, 33, 7), (5, 300, 128), (1, 4, 4)])
+def test_columns_made_again_are_those_of_the_whole(device: Any, rows: int, vocab: int, cut: int) -> None:
+    logits, targets = normals(11, rows, vocab, scale=6.0), np.arange(rows) * 17 % vocab
+    _, want, want_kept = reference.cross_entropy_rows(logits.copy(), targets, Z_LOSS, 7)
+    for run in runs(device):
+        on_targets = run.up(targets.astype(np.uint32))
+        _, got, kept = cross_entropy_rows(run.device, run.status, run.up(logits), on_targets, Z_LOSS, 7)
+        assert_same_bits(run.down(got), want)
+        assert_same_bits(run.down(kept), want_kept)
+        for first in range(0, vocab, cut):
+            part = run.up(np.ascontiguousarray(logits[:, first : first + cut]))
+            made = cross_entropy_columns(run.device, part, first, on_targets, kept, 7)
+            assert_same_bits(run.down(made), want[:, first : first + cut])
+        assert run.bits() == 0

@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from auditkit.numerics.cross_entropy import cross_entropy, mean_loss
+from auditkit.numerics.cross_entropy import (
+    cross_entropy,
+    cross_entropy_columns,
+    cross_entropy_rows,
+    mean_loss,
+)
 from auditkit.numerics.nonfinite import NonFinite
 from tests.ops.cases import BOUNDARY_SIZES, F32, LARGEST, NOT_FINITE, awkward_rows, floats, normals, with_value
 from tests.ops.oracle import layers
@@ -121,3 +126,17 @@ def test_close_to_float64(z_loss: float) -> None:
     got_sum, got = cross_entropy(logits.copy(), targets, np.float32(z_loss), 16)
     assert abs(int(got_sum) * 2.0**-32 - np.sum(loss)) < 2e-6 * np.sum(loss)
     assert float(np.abs(got - gradient / 16).max()) < 2e-7
+
+
+@Z_LOSS
+@pytest.mark.parametrize("cut", [1, 7, 33])
+def test_columns_made_again_are_those_of_the_whole(z_loss: float, cut: int) -> None:
+    logits = np.concatenate([normals(3, 6, 33, scale=9), np.zeros((1, 33), np.float32)])
+    targets = np.arange(len(logits)) * 5 % 33
+    want_sum, want = cross_entropy(logits.copy(), targets, np.float32(z_loss), 48)
+    got_sum, got, kept = cross_entropy_rows(logits.copy(), targets, np.float32(z_loss), 48)
+    assert int(got_sum) == int(want_sum)
+    assert_same_bits(got, want)
+    for first in range(0, 33, cut):
+        part = logits[:, first : first + cut].copy()
+        assert_same_bits(cross_entropy_columns(part, first, targets, kept, 48), want[:, first : first + cut])

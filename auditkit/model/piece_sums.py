@@ -1,0 +1,88 @@
+"""Running sums of the gradient, a piece of a tensor at a time, wherever they lie; exact, or in the declared fold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from auditkit.formats.recipe import Recipe
+from auditkit.model.ops import Ops
+from auditkit.model.params import ParamSpec
+from auditkit.model.shelf import Shelf
+from auditkit.numerics.arrays import F32, I64
+from auditkit.numerics.exact_sum import GRADIENT_UNIT
+from auditkit.numerics.fold import Fold
+
+BLOCK_ELEMENTS = 32_768  # of binary32, 128 KiB: pieces are hashed in blocks of so much
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows `first` to `stop` - 1 of a tensor, its `number`-th piece."""
+
+    name: str
+    number: int
+    first: int
+    stop: int
+
+    @property
+    def key(self) -> str:
+        """What it is called on a shelf."""
+        return f"{self.name}.{self.number}"
+
+
+def pieces_of(spec: ParamSpec, rows: int) -> tuple[Piece, ...]:
+    """A tensor in its pieces: vocabulary tables in pieces of `rows` rows (0: whole), all others whole."""
+    count = spec.shape[0]
+    size = rows if rows and spec.kind in ("embedding", "head") else count
+    return tuple(Piece(spec.name, i, at, min(count, at + size)) for i, at in enumerate(range(0, count, size)))
+
+
+class PieceSums:
+    """Takes the gradient sums of micro-batches, for each piece in the order of the micro-batches."""
+
+    def __init__(self, recipe: Recipe, ops: Ops, shelf: Shelf) -> None:
+        self._ops, self._shelf, self._radices = ops, shelf, recipe.numerics.fold
+        self._counts: dict[str, int] = {}
+        self._open: dict[str, list[Any]] = {}
+
+    def add(self, key: str, terms: I64) -> None:
+        """Add the int64 sums of the next micro-batch to those of a piece. Raises NonFinite."""
+        count = self._counts.get(key, 0)
+        held = self._open.pop(key, None)
+        if held is None and count:
+            held = self._shelf.get(key)
+        if held is None:
+            held = []
+        self._open[key] = self._folded(held, count, terms) if self._radices else self._summed(held, terms)
+        self._counts[key] = count + 1
+
+    def settle(self) -> None:
+        """Put all pieces that were added to back onto the shelf."""
+        for key in list(self._open):
+            self._shelf.put(key, self._open.pop(key))
+
+    def resume(self, keys: list[str], count: int) -> None:
+        """Go on from what the shelf holds of `count` micro-batches."""
+        self._counts = dict.fromkeys(keys, count)
+
+    def rounded(self, key: str) -> F32:
+        """The gradient of a piece, float32."""
+        held = self._shelf.get(key)
+        assert held is not None
+        if not self._radices:
+            return self._ops.from_fixed(held, GRADIENT_UNIT)[0]
+        return self._fold(held, self._counts[key]).total()
+
+    def _summed(self, held: list[Any], terms: I64) -> list[Any]:
+        return self._ops.add_sums(held, [terms], out=held) if held else [terms]
+
+    def _folded(self, held: list[Any], count: int, terms: I64) -> list[Any]:
+        fold = self._fold(held, count)
+        fold.push(self._ops.from_fixed([terms], GRADIENT_UNIT)[0])
+        return fold.held()
+
+    def _fold(self, held: list[Any], count: int) -> Fold[F32]:
+        fold: Fold[F32] = Fold(self._radices, self._ops.add)
+        fold.resume(count, held)
+        return fold

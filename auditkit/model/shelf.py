@@ -1,0 +1,60 @@
+"""Where arrays of a step lie that are not needed now: beside the computation, in main memory, or on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from auditkit.model.ops import Ops
+
+
+class Shelf(Protocol):
+    """Lists of arrays by key. What comes back has the bits of what was put there; a disk's shelf checks that."""
+
+    def put(self, key: str, arrays: Sequence[Any]) -> None:
+        """Keep arrays, in place of those that the key had."""
+
+    def get(self, key: str) -> list[Any] | None:
+        """The arrays of a key; None if there are none."""
+
+    def drop(self, key: str) -> None:
+        """Forget a key, if it is there."""
+
+
+class InMemory:
+    """The arrays themselves."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, list[Any]] = {}
+
+    def put(self, key: str, arrays: Sequence[Any]) -> None:
+        """As Shelf."""
+        self._held[key] = list(arrays)
+
+    def get(self, key: str) -> list[Any] | None:
+        """As Shelf."""
+        return self._held.get(key)
+
+    def drop(self, key: str) -> None:
+        """As Shelf."""
+        self._held.pop(key, None)
+
+
+class Moved:
+    """A shelf of host arrays, for the arrays of some ops."""
+
+    def __init__(self, shelf: Shelf, ops: Ops) -> None:
+        self._shelf, self._ops = shelf, ops
+
+    def put(self, key: str, arrays: Sequence[Any]) -> None:
+        """As Shelf."""
+        self._shelf.put(key, [self._ops.host(array) for array in arrays])
+
+    def get(self, key: str) -> list[Any] | None:
+        """As Shelf."""
+        found = self._shelf.get(key)
+        return None if found is None else [self._ops.place(array) for array in found]
+
+    def drop(self, key: str) -> None:
+        """As Shelf."""
+        self._shelf.drop(key)

@@ -1,0 +1,219 @@
+"""Micro-batches through the network with little memory: one layer at a time, several micro-batches together.
+
+The network is the one of `network.py`, and so are its operations; what changes is when they run and what is kept. The
+logits of all tokens never exist at once: the forward pass takes some rows of them, and the gradient of the head's
+weights, whose columns are rounded over all tokens of a micro-batch, makes some columns of them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from auditkit.formats.digest import Digest
+from auditkit.formats.leaves import MicroBatchLeaf
+from auditkit.formats.recipe import Recipe
+from auditkit.formats.tensors import GradientTexts
+from auditkit.model.network import Network
+from auditkit.model.ops import Ops, TensorDigest
+from auditkit.model.params import EMBED, FINAL_NORM, HEAD, ParamSpec, layer_prefix, parameter_table
+from auditkit.model.piece_sums import Piece, PieceSums, pieces_of
+from auditkit.model.plan import Plan
+from auditkit.model.shelf import Shelf
+from auditkit.model.weights import Weights
+from auditkit.numerics.arrays import F32, I64, IntArray
+from auditkit.numerics.exact_sum import GRADIENT_UNIT
+from auditkit.numerics.nonfinite import NonFinite
+
+_LIMIT = 1 << 62
+
+
+class MicroBatch:
+    """One micro-batch under way: its tokens, what was found, and the digests of the gradients that are final."""
+
+    def __init__(self, number: int, tokens: IntArray) -> None:
+        self.number, self.size = number, tokens.shape[0]
+        self.inputs, self.targets = tokens[:, :-1].reshape(-1), tokens[:, 1:].reshape(-1)
+        self.loss_sum = 0
+        self.digests: dict[str, Digest] = {}
+        self.tables: dict[str, TensorDigest] = {}
+        self.caches: list[Any] = []
+
+    def key(self, what: object) -> str:
+        """What an array of this micro-batch is called on a shelf."""
+        return f"{self.number}.{what}"
+
+
+class Walk:
+    """Takes groups of micro-batches through the network. Arrays that wait lie on `inputs`, sums go to `sums`."""
+
+    def __init__(
+        self,
+        weights: Weights,
+        total_targets: int,
+        recipe: Recipe,
+        ops: Ops,
+        plan: Plan,
+        inputs: Shelf,
+        sums: PieceSums,
+    ) -> None:
+        self._weights, self._total_targets, self._recipe, self._ops = weights, total_targets, recipe, ops
+        self._plan, self._inputs, self._sums = plan, inputs, sums
+        self._specs = {spec.name: spec for spec in parameter_table(recipe.model)}
+        self._head_name = EMBED if recipe.model.tied_head else HEAD
+        self._layers = [self._names(layer_prefix(layer)) for layer in range(recipe.model.num_layers)]
+        layout = tuple((spec.name, np.dtype(np.int64), spec.shape) for spec in self._specs.values())
+        self._texts = GradientTexts(layout)
+
+    def group(self, parts: Sequence[IntArray]) -> list[MicroBatchLeaf]:
+        """The leaves of micro-batches (s, T + 1), whose gradients are added to the sums. Raises NonFinite."""
+        batches = [MicroBatch(number, tokens) for number, tokens in enumerate(parts)]
+        self._embed(batches)
+        for layer in range(len(self._layers)):
+            self._forward(layer, batches)
+        self._head(batches)
+        for layer in reversed(range(len(self._layers))):
+            self._backward(layer, batches)
+        self._tables(batches)
+        return [MicroBatchLeaf(batch.loss_sum, self._root(batch)) for batch in batches]
+
+    def _names(self, prefix: str) -> list[str]:
+        return [name for name in self._specs if name.startswith(prefix)]
+
+    def _network(self, batch: MicroBatch) -> Network:
+        """A network whose gradients go to the sums, and are forgotten, as soon as they are final."""
+
+        def take(name: str, sums: I64) -> None:
+            del network.grads[name]
+            batch.digests[name] = self._ops.digests([sums])[0]
+            self._sums.add(f"{name}.0", sums)
+
+        network = Network(self._weights.prepared, self._recipe, self._ops, take, self._plan.cuts.key_heads)
+        return network
+
+    def _take(self, batch: MicroBatch, what: object) -> F32:
+        """An array from the shelf, for the last time."""
+        held = self._inputs.get(batch.key(what))
+        assert held is not None
+        self._inputs.drop(batch.key(what))
+        array: F32 = held[0]
+        return array
+
+    def _put(self, batch: MicroBatch, what: object, *arrays: Any) -> None:
+        self._inputs.put(batch.key(what), arrays)
+
+    def _embed(self, batches: list[MicroBatch]) -> None:
+        self._weights.stage([EMBED], self._layers[0])
+        table = self._weights.prepared.params[EMBED]
+        for batch in batches:
+            self._put(batch, 0, self._ops.embedding_forward(batch.inputs, table))
+
+    def _forward(self, layer: int, batches: list[MicroBatch]) -> None:
+        after = self._layers[layer + 1] if layer + 1 < len(self._layers) else [FINAL_NORM, self._head_name]
+        self._weights.stage(self._layers[layer], after)
+        for batch in batches:
+            held = self._inputs.get(batch.key(layer))
+            assert held is not None
+            x, cache = self._network(batch).layer_forward(held[0], layer_prefix(layer), batch.size)
+            if not self._plan.recompute:
+                batch.caches.append(cache)
+                self._inputs.drop(batch.key(layer))
+            del held, cache
+            self._put(batch, layer + 1, x)
+
+    def _backward(self, layer: int, batches: list[MicroBatch]) -> None:
+        after = self._layers[layer - 1] if layer else self._table_names
+        self._weights.stage(self._layers[layer], after)
+        for batch in batches:
+            network, prefix = self._network(batch), layer_prefix(layer)
+            cache = None if self._plan.recompute else batch.caches.pop()
+            if cache is None:
+                _, cache = network.layer_cache(self._take(batch, layer), prefix, batch.size)
+            dx = network.layer_backward(self._take(batch, "dx"), prefix, cache)
+            del cache
+            self._put(batch, "dx", dx)
+        self._sums.settle()
+
+    def _head(self, batches: list[MicroBatch]) -> None:
+        """Loss and gradient of what enters the head, some rows of logits at a time."""
+        self._weights.stage([FINAL_NORM, self._head_name], self._layers[-1])
+        for batch in batches:
+            network = self._network(batch)
+            y, cache = network.norm(self._take(batch, len(self._layers)), FINAL_NORM)
+            dy, kept = self._logits(batch, y)
+            self._put(batch, "head", y, kept)
+            self._put(batch, "dx", network.norm_backward(dy, FINAL_NORM, cache))
+        self._sums.settle()
+
+    def _logits(self, batch: MicroBatch, y: F32) -> tuple[F32, F32]:
+        """The loss of a batch, the gradient of y (N, C), and what is kept of the rows of the logits, (N, 2)."""
+        ops, bits = self._ops, self._recipe.numerics.head_bits
+        weight, z_loss = self._weights.prepared.params[self._head_name], np.float32(self._recipe.loss.z_loss)
+        tokens = y.shape[0]
+        size = self._plan.cuts.tokens or tokens
+        found: list[tuple[F32, F32]] = []
+        for at in range(0, tokens, size):
+            logits = ops.dot(ops.quantise(y[at : at + size], bits), ops.weight_rows(weight, bits))
+            targets = batch.targets[at : at + size]
+            loss, gradient, kept = ops.cross_entropy_rows(logits, targets, z_loss, self._total_targets)
+            batch.loss_sum += int(loss)
+            rows = ops.quantise(gradient, bits)
+            del logits, gradient  # one array, which was overwritten
+            found.append((ops.dot(rows, ops.weight_rows_t(weight, bits)), kept))
+        if not -_LIMIT <= batch.loss_sum < _LIMIT:
+            raise NonFinite("an exact sum leaves 62 bits")
+        return ops.join_rows([dy for dy, _ in found]), ops.join_rows([kept for _, kept in found])
+
+    @property
+    def _table_names(self) -> list[str]:
+        return [EMBED] if self._head_name == EMBED else [HEAD]
+
+    def _tables(self, batches: list[MicroBatch]) -> None:
+        """The gradients of embedding and head, some rows of the vocabulary at a time."""
+        self._weights.stage(self._table_names)
+        for piece in pieces_of(self._specs[EMBED], self._plan.cuts.rows):
+            for batch in batches:
+                self._table_piece(batch, piece)
+            self._sums.settle()
+        for batch in batches:
+            batch.digests.update({name: digest.digest() for name, digest in batch.tables.items()})
+            self._inputs.drop(batch.key("head"))
+            self._inputs.drop(batch.key("dx"))
+
+    def _table_piece(self, batch: MicroBatch, piece: Piece) -> None:
+        head, dx = self._inputs.get(batch.key("head")), self._inputs.get(batch.key("dx"))
+        assert head is not None and dx is not None
+        of_head: I64 | None = self._head_gradient(batch, piece, *head)
+        if self._head_name != EMBED and of_head is not None:
+            self._add(batch, HEAD, piece, of_head)
+            of_head = None
+        tokens = batch.inputs.astype(np.int64) - piece.first
+        here = np.flatnonzero((tokens >= 0) & (tokens < piece.stop - piece.first))
+        rows = self._ops.embedding_forward(here, dx[0])  # a gather of the tokens' rows
+        sums = self._ops.embedding_backward(rows, tokens[here], piece.stop - piece.first, of_head)
+        self._add(batch, EMBED, piece, sums)
+
+    def _head_gradient(self, batch: MicroBatch, piece: Piece, y: F32, kept: F32) -> I64:
+        """Rows of the gradient of the head's weights, from columns of the logits that are made again: the same bits."""
+        ops, bits = self._ops, self._recipe.numerics.head_bits
+        weight = self._weights.prepared.params[self._head_name][piece.first : piece.stop]
+        logits = ops.dot(ops.quantise(y, bits), ops.weight_rows(weight, bits))
+        gradient = ops.cross_entropy_columns(logits, piece.first, batch.targets, kept, self._total_targets)
+        columns = ops.quantise_t(gradient, bits)
+        del logits, gradient
+        return ops.to_fixed(ops.dot(columns, ops.quantise_t(y, bits)), GRADIENT_UNIT)
+
+    def _add(self, batch: MicroBatch, name: str, piece: Piece, sums: I64) -> None:
+        if name not in batch.tables:
+            batch.tables[name] = self._ops.TensorDigest(8 * _elements(self._specs[name]))
+        batch.tables[name].add(sums)
+        self._sums.add(f"{name}.{piece.number}", sums)
+
+    def _root(self, batch: MicroBatch) -> Digest:
+        return self._texts.root([batch.digests[name] for name in self._specs])
+
+
+def _elements(spec: ParamSpec) -> int:
+    return int(np.prod(spec.shape))

@@ -1,0 +1,80 @@
+"""The parameters of a step, brought where they are needed one stage at a time, the next stage's meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from auditkit.formats.recipe import Recipe
+from auditkit.model.network import Prepared, weight_bits
+from auditkit.model.ops import Ops
+from auditkit.numerics.arrays import F32
+
+
+class _Held(Mapping[str, Any]):
+    """Values that are made when first asked for and kept until they are dropped."""
+
+    def __init__(self, make: Callable[[str], Any], names: Sequence[str]) -> None:
+        self._make, self._names = make, names
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def keep(self, names: Sequence[str]) -> None:
+        """Drop all others."""
+        self._made = {name: value for name, value in self._made.items() if name in names}
+
+
+class Weights:
+    """Parameters and their fixed-point rows of one stage of the network at a time.
+
+    params: host arrays by name, or with `here` those of the ops; if `ahead`, they are read in a thread before they
+    are asked for.
+    """
+
+    def __init__(
+        self, params: Mapping[str, F32], recipe: Recipe, ops: Ops, *, here: bool = False, ahead: bool = False
+    ) -> None:
+        self._params, self._ops, self._here = params, ops, here
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="weights") if ahead else None
+        self._coming: dict[str, Future[F32]] = {}
+        bits, model = weight_bits(recipe), recipe.model
+        names = list(params)
+        held = self._held = _Held(self._bring, names)
+        self._rows = _Held(lambda name: ops.weight_rows(held[name], bits[name]), list(bits))
+        self._rows_t = _Held(lambda name: ops.weight_rows_t(held[name], bits[name]), list(bits))
+        rope = ops.rope_table(model.context_length, model.head_dim, model.rope_theta)
+        self.prepared = Prepared(held, self._rows, self._rows_t, rope)
+
+    def stage(self, names: Sequence[str], then: Sequence[str] = ()) -> None:
+        """Keep only what belongs to these parameters, and begin to read those that come next."""
+        for held in (self._held, self._rows, self._rows_t):
+            held.keep(names)
+        if self._pool is not None:
+            wanted = {*names, *then}
+            self._coming = {name: coming for name, coming in self._coming.items() if name in wanted}
+            for name in then:
+                if name not in self._coming and name not in names:
+                    self._coming[name] = self._pool.submit(self._params.__getitem__, name)
+
+    def close(self) -> None:
+        """Drop everything and end the thread."""
+        self.stage(())
+        self._coming = {}
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _bring(self, name: str) -> Any:
+        coming = self._coming.pop(name, None)
+        array = self._params[name] if coming is None else coming.result()
+        return array if self._here else self._ops.place(array)

@@ -1,0 +1,131 @@
+"""Every plan gives the bits of the plain step: records, leaves, work and every tensor of the state after it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from auditkit.formats.recipe import Recipe
+from auditkit.formats.state import StateDocument
+from auditkit.model.params import parameter_table
+from auditkit.model.pieces_step import Room
+from auditkit.model.plan import Cuts, Plan
+from auditkit.model.shelf import InMemory
+from auditkit.model.state import HostTensors, State, document, initial_state, state_digests
+from auditkit.model.step import NonFinite, StepResult, step
+from auditkit.numerics import reference
+from tests.golden.recipes import RECIPES, tokens_of
+from tests.same_bits import assert_same_bits
+
+KEY = bytes(range(32))
+# Grouped heads, a sliding window, a tied head with z-loss and QK-norm, 21 bits, the product f32; each with a fold too.
+CASES = {name: recipe for name, recipe in RECIPES.items()} | {
+    f"{name}-fold": replace(recipe, numerics=replace(recipe.numerics, fold=(2,))) for name, recipe in RECIPES.items()
+}
+
+
+@functools.cache
+def start(name: str) -> State:
+    return initial_state(CASES[name])
+
+
+@functools.cache
+def plain(name: str) -> tuple[State, StepResult, StateDocument]:
+    """The step in one piece."""
+    recipe = CASES[name]
+    new, result = step(start(name), tokens_of(recipe, 0), recipe, reference, work_key=KEY)
+    return new, result, document(new, recipe)
+
+
+def planned(recipe: Recipe, state: State, plan: Plan) -> tuple[State, StepResult]:
+    tokens = tokens_of(recipe, 0)
+    return step(state, tokens, recipe, reference, work_key=KEY, room=Room(plan, InMemory(), InMemory()))
+
+
+def check(name: str, plan: Plan) -> State:
+    """The same result and the same root of the state; returns that state."""
+    recipe = CASES[name]
+    _, want, want_document = plain(name)
+    new, got = planned(recipe, start(name), plan)
+    assert dataclasses.asdict(got) == dataclasses.asdict(want)
+    assert state_digests(new, recipe).root(new.step) == want_document.root()
+    return new
+
+
+LEVERS = list(itertools.product((1, 2), (False, True), (0, 7), (0, 50), (0, 1)))
+
+
+@pytest.mark.parametrize("levers", LEVERS, ids=str)
+def test_every_combination_of_levers(levers: tuple[int, bool, int, int, int]) -> None:
+    group, recompute, tokens, rows, key_heads = levers
+    check("grouped-heads", Plan(True, group=group, recompute=recompute, cuts=Cuts(tokens, rows, key_heads)))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("recompute", [False, True])
+def test_every_recipe(name: str, recompute: bool) -> None:
+    new = check(name, Plan(True, group=3, recompute=recompute, cuts=Cuts(11, 64, 1)))
+    assert document(new, CASES[name]) == plain(name)[2]  # every tensor read again, a piece at a time
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    name=st.sampled_from(sorted(CASES)),
+    group=st.integers(1, 5),
+    recompute=st.booleans(),
+    tokens=st.integers(0, 120),
+    rows=st.integers(0, 320),
+    key_heads=st.integers(0, 4),
+)
+def test_any_plan(name: str, group: int, recompute: bool, tokens: int, rows: int, key_heads: int) -> None:
+    check(name, Plan(True, group=group, recompute=recompute, cuts=Cuts(tokens, rows, key_heads)))
+
+
+def test_the_state_after_a_step_is_made_when_it_is_asked_for() -> None:
+    name = "tied-head-z-loss-qk-norm"
+    new, recipe = check(name, Plan(True, cuts=Cuts(rows=100))), CASES[name]
+    want, _, _ = plain(name)
+    assert not new.held and want.held
+    for spec in parameter_table(recipe.model):
+        for role in ("param", "adam_m", "adam_v"):
+            assert_same_bits(new.role(role)[spec.name], want.role(role)[spec.name])
+    tensors, size = new.adam_v, int(np.prod(parameter_table(recipe.model)[0].shape))
+    assert isinstance(tensors, HostTensors)
+    pieces = list(tensors.pieces("model.embed_tokens.weight", [10, 1000, size - 1010]))
+    assert [piece.size for piece in pieces] == [10, 1000, size - 1010]
+    assert_same_bits(np.concatenate(pieces), want.adam_v["model.embed_tokens.weight"].reshape(-1))
+
+
+def test_a_second_step_from_a_state_that_is_not_in_memory() -> None:
+    name = "grouped-heads"
+    recipe, plan = CASES[name], Plan(True, recompute=True, cuts=Cuts(20, 64, 1))
+    new = check(name, plan)
+    second, got = step(new, tokens_of(recipe, 1), recipe, reference, room=Room(plan, InMemory(), InMemory()))
+    want_state, want = step(plain(name)[0], tokens_of(recipe, 1), recipe, reference)
+    assert dataclasses.asdict(got) == dataclasses.asdict(want)
+    assert document(second, recipe) == document(want_state, recipe)
+
+
+@pytest.mark.parametrize("value", [np.float32(np.inf), np.float32(3e38)])
+def test_a_step_without_a_result_has_none_under_any_plan(value: np.float32) -> None:
+    recipe = CASES["grouped-heads"]
+    params = dict(start("grouped-heads").params)
+    params["model.norm.weight"] = np.full_like(params["model.norm.weight"], value)
+    state = replace(start("grouped-heads"), params=params)
+    for plan in (Plan(), Plan(True), Plan(True, group=2, recompute=True, cuts=Cuts(5, 30, 1))):
+        with pytest.raises(NonFinite):
+            planned(recipe, state, plan)
+
+
+def test_progress_is_told_micro_batch_by_micro_batch() -> None:
+    recipe, seen = CASES["fx21"], []
+    room = Room(Plan(True, group=2), InMemory(), InMemory())
+    step(start("fx21"), tokens_of(recipe, 0), recipe, reference, on_micro_batch=seen.append, room=room)
+    assert seen == [1, 2, 3]
