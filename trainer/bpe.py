@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from auditkit.errors import BadArtifact, MachineFault, UsageError
+from auditkit.formats.canonical import shown
 from auditkit.formats.digest import content_digest
 from auditkit.replay.encoder import TextEncoder
 from auditkit.replay.vocabulary import Vocabulary
@@ -61,12 +62,12 @@ class Encoder:
         vocabulary = Vocabulary.parse(tokenizer_json)
         self.library = self._encoder.library
         self.digest = content_digest(tokenizer_json)
-        self.vocab_size = 1 + max([*vocabulary.pieces, *vocabulary.special])
         ends = [number for number, name in vocabulary.special.items() if name == end_of_text]
         if not ends:
-            known = ", ".join(sorted(vocabulary.special.values())[:8]) or "none"
+            known = ", ".join(shown(name) for name in sorted(vocabulary.special.values())[:8]) or "none"
             raise BadArtifact(f"tokenizer.json: no special token {end_of_text}", hint=f"its special tokens: {known}")
         self.end_of_text = ends[0]
+        self.vocab_size = 1 + max([*vocabulary.pieces, *vocabulary.special])
         self._bytes = vocabulary.pieces | {number: name.encode() for number, name in vocabulary.special.items()}
         self._bytes[self.end_of_text] = b""
 

@@ -19,7 +19,7 @@ def read_metrics(data: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]:
     for line in data.splitlines(keepends=True):
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if line.endswith(b"\n") and isinstance(row, dict) and all(type(row.get(k)) in (int, float) for k in _NUMBERS):
             yield line, row

@@ -13,6 +13,7 @@ from typing import Any, get_type_hints
 
 from auditkit.errors import AuditkitError, BadArtifact
 from auditkit.formats.bits import to_f32
+from auditkit.formats.canonical import words
 from auditkit.formats.recipe import (
     BatchConfig,
     InitConfig,
@@ -52,8 +53,8 @@ def load(path: Path) -> Recipe:
     """Read a recipe file; raises `BadArtifact` naming file, section and key, `Unavailable` if it cannot be read."""
     try:
         table = tomllib.loads(read_bytes(path).decode("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadArtifact(f"{path}: {str(error).lower()}") from error
+    except (ValueError, RecursionError) as error:  # of TOML, UTF-8, and numbers with more digits than Python converts
+        raise BadArtifact(f"{path}: {words(error).lower()}") from error
     try:
         return from_table(table)
     except AuditkitError as error:
@@ -86,17 +87,17 @@ def _section(name: str, kind: type[Any], given: object) -> Any:
 def _value(where: str, key: str, kind: type[Any], value: object) -> Any:
     if key in OPTIONAL:
         if type(value) is not list or not value or not all(type(item) is int for item in value):
-            raise BadArtifact(f"{where} must be a list of integers, not {value!r}")
+            raise BadArtifact(f"{where} must be a list of integers, not {words(repr(value))}")
         return tuple(value)
     if kind is float:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise BadArtifact(f"{where} must be a number, not {value!r}")
+            raise BadArtifact(f"{where} must be a number, not {words(repr(value))}")
         real = _real(where, value, binary32=key in BINARY32)
         if key in WITHIN_BINARY32:
             _real(where, real, binary32=True)
         return real
     if type(value) is not kind:
-        raise BadArtifact(f"{where} must be of type {kind.__name__}, not {value!r}")
+        raise BadArtifact(f"{where} must be of type {kind.__name__}, not {words(repr(value))}")
     return value
 
 
@@ -121,4 +122,5 @@ def _real(where: str, given: float, *, binary32: bool) -> float:
 def _refuse_unknown(given: dict[str, Any], known: set[str], what: str) -> None:
     unknown = sorted(set(given) - known)
     if unknown:
-        raise BadArtifact(f"unknown {what}: {', '.join(unknown)}", hint=f"known: {', '.join(sorted(known))}")
+        message = words(f"unknown {what}: {', '.join(unknown)}")
+        raise BadArtifact(message, hint=f"known: {', '.join(sorted(known))}")

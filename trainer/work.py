@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from auditkit.errors import UsageError
+from auditkit.errors import BadArtifact, UsageError
 from auditkit.formats import canonical
 from auditkit.formats.fields import Fields
 from auditkit.formats.limits import LIMITS
@@ -47,7 +47,10 @@ class Settings:
         every = fields.integer("state_every", 1, unit="steps")
         keep = Fields.items(fields, "keep_states", 0, LIMITS.states)
         fields.done()
-        return cls(steps, every, tuple(int(step) for step in keep))
+        for step in keep:
+            if type(step) is not int or not 0 <= step <= LIMITS.steps:
+                raise BadArtifact(f"settings.json.keep_states: not all are steps of 0 to {LIMITS.steps}")
+        return cls(steps, every, tuple(keep))
 
 
 @dataclass(frozen=True)

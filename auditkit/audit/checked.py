@@ -136,9 +136,10 @@ class Checked:
         if header.digest("scope") != scope:
             raise BadArtifact("verified attestations: of another run, or accepted by another version")
         texts = {name: tuple(header.items(name, 0, len(view))) for name in ("keys", "families", "outcomes")}
-        table = np.frombuffer(view[begin + length : -32], _ROW)
-        if len(table) != header.integer("rows"):
+        body = view[begin + length : -32]
+        if len(body) != header.integer("rows") * _ROW.itemsize:
             raise BadArtifact("verified attestations: another number of rows")
+        table = np.frombuffer(body, _ROW)
         header.done()
         return cls(_rows(table, texts), table["envelope"], table["record"])
 

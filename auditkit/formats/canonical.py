@@ -141,3 +141,11 @@ def shown(text: str) -> str:
     """`text` quoted for a message: ASCII only, at most 80 characters, so that no file can forge terminal output."""
     quoted = json.dumps(text)
     return quoted if len(quoted) <= 80 else quoted[:76] + '..."'
+
+
+def words(error: object, limit: int = 200) -> str:
+    """What another program says of bytes that it refuses, for a message: ASCII, one line, `limit` characters at most.
+
+    It may repeat those bytes, so it is no more to be trusted than they are.
+    """
+    return json.dumps(str(error)[:limit])[1:-1].replace('\\"', '"')[:limit]

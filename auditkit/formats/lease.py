@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from auditkit.errors import UsageError
 from auditkit.formats import canonical
-from auditkit.formats.canonical import shown
+from auditkit.formats.canonical import shown, words
 from auditkit.formats.digest import Digest, check_digest
 from auditkit.formats.fields import Fields, check_text
 from auditkit.formats.limits import LIMITS
@@ -38,7 +38,7 @@ def registry_address(text: str) -> str:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise UsageError(f"{shown(text)} is not an address: {error}", hint=hint) from None
+        raise UsageError(f"{shown(text)} is not an address: {words(error)}", hint=hint) from None
     scheme, host = parts.scheme.lower(), (parts.hostname or "").lower()
     if scheme not in _PORTS or not host or len(text) > LIMITS.url_characters or not text.isascii():
         raise UsageError(f"{shown(text)} is not an http(s) address", hint=hint)

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from auditkit.errors import BadArtifact
 from auditkit.formats import pem
-from auditkit.formats.canonical import shown
+from auditkit.formats.canonical import shown, words
 from auditkit.formats.digest import Digest
 from auditkit.formats.fields import Fields
 from auditkit.formats.limits import LIMITS
@@ -97,7 +97,7 @@ def _toml(data: bytes) -> dict[str, Any]:
     except RecursionError:
         raise BadArtifact(f"{WHAT}: nested too deep") from None
     except ValueError as error:  # of TOML, and of numbers with more digits than Python converts
-        text = str(error)[:200].encode("ascii", "backslashreplace").decode("ascii")
+        text = words(error)
         raise BadArtifact(f"{WHAT}: not TOML: {text[:1].lower()}{text[1:]}") from error
 
 

@@ -7,7 +7,6 @@ published token ids and needs none.
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from auditkit.errors import BadArtifact, Incomplete
+from auditkit.formats.canonical import words
+from auditkit.replay import vocabulary
 
 PIECE = 1 << 16  # characters: the library takes about 100 bytes of memory for each byte of a text
 _AT_ONCE = 8  # pieces that it is given in one call, which it may spread over as many threads
@@ -40,10 +41,10 @@ class TextEncoder:
             with self._panics():
                 self._made: Any = tokenizers.Tokenizer.from_buffer(data)
         except (ValueError, TypeError) as error:
-            raise BadArtifact(f"{what}: {str(error).lower()}") from error
+            raise BadArtifact(f"{what}: {words(error).lower()}") from error
         # the name of a special token inside a document is text: only the end of a document gives the special id
         self._made.encode_special_tokens = True
-        self._cuttable = _is_cuttable(json.loads(data))
+        self._cuttable = _is_cuttable(vocabulary.read_json(data, what))
         self.library = f"tokenizers {tokenizers.__version__}"
 
     def ids(self, texts: Sequence[str]) -> Iterator[NDArray[np.int64]]:
@@ -59,13 +60,18 @@ class TextEncoder:
 
     @contextlib.contextmanager
     def _panics(self) -> Iterator[None]:
-        """The library's panics are no Exception, and have no type that could be imported; a bad file can cause one."""
+        """The library's panics are no Exception, and have no type that could be imported; a bad file can cause one.
+
+        What else it refuses when it encodes is an Exception and of no type below that.
+        """
         try:
             yield
         except BaseException as error:
+            if type(error) is Exception:
+                raise BadArtifact(f"{self._what}: the tokenizers library refuses: {words(error).lower()}") from error
             if type(error).__name__ != "PanicException":
                 raise
-            raise BadArtifact(f"{self._what}: the tokenizers library panics: {str(error).lower()}") from error
+            raise BadArtifact(f"{self._what}: the tokenizers library panics: {words(error).lower()}") from error
 
 
 def pieces(text: str, size: int = PIECE) -> list[str]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from auditkit.errors import BadArtifact, Unsupported
+from auditkit.formats.canonical import shown, words
 
 WHAT = "tokenizer.json"
 
@@ -28,7 +30,7 @@ class Vocabulary:
 
         BadArtifact: not JSON, or tokens that are not byte letters. Unsupported: a tokenizer of another kind.
         """
-        value = _object(_json(data), WHAT)
+        value = _object(read_json(data), WHAT)
         model = _object(value.get("model"), f"{WHAT}: model")
         if model.get("type", "BPE") != "BPE" or not _is_byte_level(value):
             raise Unsupported(
@@ -39,7 +41,7 @@ class Vocabulary:
         pieces = {}
         for token, number in _object(model.get("vocab"), f"{WHAT}: model.vocab").items():
             if type(number) is not int or number < 0 or number in pieces:
-                raise BadArtifact(f"{WHAT}: model.vocab: the id of {token!r} is not a number of its own")
+                raise BadArtifact(f"{WHAT}: model.vocab: the id of {shown(token)} is not a number of its own")
             if number not in special:
                 pieces[number] = _bytes(token, letters)
         return cls(pieces, special)
@@ -64,11 +66,12 @@ def byte_letters() -> list[str]:
     return [chr(byte) if byte in printable else chr(next(others)) for byte in range(256)]
 
 
-def _json(data: bytes) -> object:
+def read_json(data: bytes, what: str = WHAT) -> Any:
+    """The value of a tokenizer file, which is nobody's canonical JSON; BadArtifact naming `what`."""
     try:
         return json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise BadArtifact(f"{WHAT}: not JSON in UTF-8: {error}") from error
+        raise BadArtifact(f"{what}: not JSON in UTF-8: {words(error)}") from error
 
 
 def _object(value: object, what: str) -> dict[str, object]:
@@ -83,6 +86,8 @@ def _added(value: object) -> Iterable[tuple[int, str]]:
         number, content = token.get("id"), token.get("content")
         if type(number) is not int or not isinstance(content, str):
             raise BadArtifact(f"{WHAT}: added_tokens: an entry without id and content")
+        if any("\ud800" <= letter <= "\udfff" for letter in content):
+            raise BadArtifact(f"{WHAT}: added_tokens: {shown(content)} has no UTF-8")
         yield number, content
 
 
@@ -99,4 +104,4 @@ def _bytes(token: str, letters: dict[str, int]) -> bytes:
     try:
         return bytes(letters[letter] for letter in token)
     except KeyError as error:
-        raise BadArtifact(f"{WHAT}: token {token!r} holds a letter that stands for no byte") from error
+        raise BadArtifact(f"{WHAT}: token {shown(token)} holds a letter that stands for no byte") from error

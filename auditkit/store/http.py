@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import httpx
 
 from auditkit.errors import Unavailable, UsageError
+from auditkit.formats.canonical import words as said
 from auditkit.store import proxies
 from auditkit.store.disk import reason
 from auditkit.store.headwatch import HeadWatch, Streams
@@ -158,10 +159,10 @@ def words(error: Exception) -> str:
     if isinstance(error, httpx.TimeoutException):
         return "the server fell silent"
     if isinstance(error, httpx.ProxyError):
-        return f"the proxy refused: {error}".lower()
+        return f"the proxy refused: {said(error)}".lower()
     if isinstance(error, httpx.RemoteProtocolError):
         return "the connection ended early or the server does not speak http"
-    return (str(error) or type(error).__name__).lower().rstrip(".")
+    return said(str(error) or type(error).__name__).lower().rstrip(".")
 
 
 def _address(url: str) -> httpx.URL:

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from auditkit.errors import BadArtifact, UsageError
+from auditkit.formats.canonical import words
 from auditkit.formats.paths import check_path, check_segment
 
 MANIFEST = "run.json"
@@ -71,11 +72,13 @@ def parse_remote(text: str, *, token: str = "") -> tuple[Remote, str]:
 
     A user name and password in the URL become HTTP Basic credentials; `token` a bearer token.
     """
+    if not text.isprintable():  # half a surrogate pair, by which Python stands for bytes that are no UTF-8, is not
+        raise UsageError(f"{words(redact(text))} is not a valid address: it holds a character that no address has")
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise UsageError(f"{redact(text)} is not a valid address: {error}") from None
+        raise UsageError(f"{redact(text)} is not a valid address: {words(error)}") from None
     if parts.scheme.lower() not in ("http", "https") or not host:
         raise UsageError(
             f"{redact(text)} is not an address that can be fetched", hint="use https://, http:// or file://"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from auditkit.errors import UsageError
+from auditkit.formats.canonical import shown, words
 from trainer.disk import read_bytes
 
 DEFAULT_KEY = "text"
@@ -77,8 +78,8 @@ def from_toml(path: Path) -> Sources:
     """
     try:
         table = tomllib.loads(read_bytes(path).decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: not TOML in UTF-8: {error}") from error
+    except (ValueError, RecursionError) as error:  # of TOML, UTF-8, and numbers with more digits than Python converts
+        raise UsageError(f"{path}: not TOML in UTF-8: {words(error)}") from error
     keys = _Keys(table, str(path))
     title, license = keys.text("title"), keys.text("license")
     rows = keys.tables("source")
@@ -127,4 +128,4 @@ class _Keys:
 
     def done(self) -> None:
         if self._left:
-            raise UsageError(f"{self._where}: unknown key {min(self._left)!r}")
+            raise UsageError(f"{self._where}: unknown key {shown(min(self._left))}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from auditkit.errors import BadArtifact, MachineFault, Unsupported
-from auditkit.replay.vocabulary import byte_letters
+from auditkit.replay.vocabulary import byte_letters, read_json
 from trainer.bpe import Encoder
 
 MOST_BYTES = 1 << 26
@@ -29,7 +28,7 @@ def check(data: bytes, end_of_text: str) -> None:
     if len(data) > MOST_BYTES:
         raise BadArtifact(f"tokenizer.json: {len(data)} bytes, at most {MOST_BYTES} are allowed")
     encoder = Encoder(data, end_of_text)  # BadArtifact for what is no tokenizer
-    reason = next(_reasons(json.loads(data), end_of_text), None)
+    reason = next(_reasons(read_json(data), end_of_text), None)
     try:
         trials = () if reason else encoder.encode_all(_TRIALS, ["a trial text"] * len(_TRIALS))
         for _ in trials:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
+from auditkit.formats.canonical import words
 from trainer.data.document import Limit, RawDocument, bad
 
 # A character of one byte may be written as an escape of six, and there may be other keys.
@@ -73,7 +74,7 @@ class _Reader:
             at = begin + len(text[: error.pos].encode("utf-8"))
             raise bad(where, f"not JSON at byte {at}: {error.msg.lower()}") from error
         except (ValueError, RecursionError) as error:
-            raise bad(where, f"not JSON: {error}") from error
+            raise bad(where, f"not JSON: {words(error)}") from error
         return self._encoded(value, where)
 
     def _encoded(self, value: Any, where: str) -> bytes:
