@@ -7,6 +7,7 @@ published token ids and needs none.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -38,7 +39,7 @@ class TextEncoder:
             raise Incomplete("the tokenizers library is not installed", hint=_MISSING_HINT) from error
         self._what = what
         try:
-            with self._panics():
+            with self._panics(), _silence():
                 self._made: Any = tokenizers.Tokenizer.from_buffer(data)
         except (ValueError, TypeError) as error:
             raise BadArtifact(f"{what}: {words(error).lower()}") from error
@@ -72,6 +73,23 @@ class TextEncoder:
             if type(error).__name__ != "PanicException":
                 raise
             raise BadArtifact(f"{self._what}: the tokenizers library panics: {words(error).lower()}") from error
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """What the library writes to stderr by itself when it panics goes nowhere: the error says it."""
+    try:
+        kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    except OSError:  # stderr is closed: then nothing is to be kept from it
+        yield
+        return
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def pieces(text: str, size: int = PIECE) -> list[str]:

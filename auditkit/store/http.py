@@ -16,6 +16,7 @@ from auditkit.formats.canonical import words as said
 from auditkit.store import proxies
 from auditkit.store.disk import reason
 from auditkit.store.headwatch import HeadWatch, Streams
+from auditkit.store.inside import is_inside
 from auditkit.store.limits import StoreLimits
 from auditkit.store.source import redact
 
@@ -51,15 +52,21 @@ class Http:
 
     @contextmanager
     def get(
-        self, url: str, *, authorization: str = "", span: tuple[int, int] | None = None
+        self, url: str, *, authorization: str = "", named_by: str = "", span: tuple[int, int] | None = None
     ) -> Iterator[httpx.Response]:
         """The answer to GET `url`, redirects followed, its body not read yet; any status.
+
+        `named_by`: the address that named `url`; from outside it may not name one inside (auditkit/store/inside.py).
 
         `span`: first and last byte to ask for. `authorization` goes to the origin of `url` only, and to no server after
         a redirect away from it. Again when no answer came, Unavailable when the address or a redirect is of no use.
         """
         address = _address(url)
         origin = _origin(address)
+        if named_by:
+            _stay_outside(
+                _address(named_by), address, f"{redact(named_by)}: names the mirror {redact(url)}, which lies in"
+            )
         for _ in range(self._limits.redirects + 1):
             headers = {"Range": f"bytes={span[0]}-{span[1]}"} if span else {}
             if authorization and _origin(address) == origin:
@@ -176,6 +183,17 @@ def _origin(url: httpx.URL) -> tuple[str, str, int]:
     return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
 
 
+def _stay_outside(source: httpx.URL, target: httpx.URL, message: str) -> None:
+    """Unavailable where a server outside leads to one inside; a proxy looks names up itself, so that none is here."""
+    if source.host == target.host or not is_inside(target.host, resolve=proxies.choose(str(target)) is None):
+        return
+    if not is_inside(source.host, resolve=proxies.choose(str(source)) is None):
+        raise Unavailable(
+            f"{message} this machine or its own network and is not asked",
+            hint="if it is meant, name it yourself: --artifacts",
+        )
+
+
 def _next(address: httpx.URL, response: httpx.Response) -> httpx.URL:
     """Where a redirect leads: http or https, never from https back to http, and without credentials of its own."""
     shown = redact(str(address))
@@ -188,4 +206,5 @@ def _next(address: httpx.URL, response: httpx.Response) -> httpx.URL:
         raise Unavailable(f"{shown}: redirects to {redact(location) or 'nowhere'}, which is not a http(s) address")
     if address.scheme == "https" and target.scheme == "http":
         raise Unavailable(f"{shown}: redirects from https to plain http, which is not followed")
+    _stay_outside(address, target, f"{shown}: redirects into")
     return target

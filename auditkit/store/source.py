@@ -34,11 +34,13 @@ class Remote:
     """A http(s) address without user name, password, query and fragment that ends with a slash.
 
     `query` (the signature of a storage service, say) is part of every request and, like `authorization`, of no message.
+    `named_by` is the address of the run whose manifest named this one, "" for an address that the user gave.
     """
 
     url: str
     query: str = field(default="", repr=False)
     authorization: str = field(default="", repr=False)
+    named_by: str = ""
 
     def link(self, path: str) -> str:
         """The address of the artifact `path`, with the query."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from auditkit.errors import BadArtifact, Unavailable, Unsupported, UsageError
@@ -70,7 +71,8 @@ class Store:
     def use_mirrors(self, urls: Iterable[str]) -> None:
         """Try these http(s) addresses, as the manifest has them, after the run's own place; BadArtifact for others."""
         known = {b.url for b in self.source.bases if isinstance(b, Remote)}
-        mirrors = (_mirror(url if url.endswith("/") else url + "/") for url in urls)
+        home = self.source.home.url if isinstance(self.source.home, Remote) else ""
+        mirrors = (_mirror(url if url.endswith("/") else url + "/", home) for url in urls)
         self._mirrors = tuple({m.url: m for m in mirrors if m.url not in known}.values())
 
     def manifest(self) -> bytes:
@@ -207,9 +209,9 @@ class Store:
             self._progress.note(f"not kept for later: {error.message}")
 
 
-def _mirror(url: str) -> Remote:
+def _mirror(url: str, home: str) -> Remote:
     try:
-        return parse_remote(url)[0]
+        return replace(parse_remote(url)[0], named_by=home)
     except UsageError as error:
         # the publisher wrote it, not the user
         raise BadArtifact(f"mirror: {error.message}") from None

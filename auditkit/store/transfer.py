@@ -128,7 +128,7 @@ class Transfer:
 
     def _read(self, base: Remote, path: str, shown: str, limit: int) -> bytes:
         data = bytearray()
-        with self._http.get(base.link(path), authorization=base.authorization) as response:
+        with self._http.get(base.link(path), authorization=base.authorization, named_by=base.named_by) as response:
             if response.status_code != 200:
                 raise self._refusal(response, shown)
             _check_document(response, shown)
@@ -149,7 +149,8 @@ class Transfer:
         first, last = piece.first + sink.have, piece.first + piece.length - 1
         asked = None if plain or (first == 0 and piece.whole) else (first, last)
         shown = base.show(path)
-        with self._http.get(base.link(path), authorization=base.authorization, span=asked) as response:
+        get = self._http.get
+        with get(base.link(path), authorization=base.authorization, named_by=base.named_by, span=asked) as response:
             seen.of(response)
             if response.status_code == 206 and asked:
                 _check_range(response, shown, piece, first, seen)

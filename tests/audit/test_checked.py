@@ -134,3 +134,12 @@ def test_a_memory_that_cannot_be_written_is_no_failure(folder: Path, tmp_path: P
 def test_an_empty_memory_finds_nothing(tmp_path: Path) -> None:
     memory = Memory.load(tmp_path / "none", samples.RUN_ID, RecordTable(chain()), list(PUBLIC))
     assert memory.find(checked_digests(3)).tolist() == [-1, -1, -1]
+
+
+@pytest.mark.parametrize("change", [lambda rows: rows + b"x", lambda rows: rows[:-1], lambda rows: rows + rows])
+def test_rows_of_another_length_are_refused_under_a_digest_that_fits(change: Callable[[bytes], bytes]) -> None:
+    scope = samples.digest_of("scope")
+    whole = Checked.none().encode(scope)[:-32]
+    body = change(whole + bytes(checked._ROW.itemsize))
+    with pytest.raises(BadArtifact, match="another number of rows"):
+        Checked.parse(body + bytes.fromhex(root(checked.CONTEXT, body)), scope)

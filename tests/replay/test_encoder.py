@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from auditkit.errors import BadArtifact, Incomplete
 from auditkit.replay import encoder
 from auditkit.replay.encoder import TextEncoder, pieces
+from tests.fuzz import seeds
 from tests.replay.make_run import corpus_texts
 from trainer import bpe
 
@@ -98,3 +99,30 @@ def test_without_the_library_it_says_what_is_missing(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(Incomplete, match="not installed"):
         TextEncoder(MADE)
+
+
+def test_a_file_that_makes_the_library_panic_is_refused_without_its_backtrace(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    value = json.loads(seeds.tokenizer())
+    value["model"]["continuing_subword_prefix"] = "a" * 300
+    with pytest.raises(BadArtifact, match="panics"):
+        TextEncoder(json.dumps(value).encode())
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_file_with_which_a_text_cannot_be_encoded_is_refused() -> None:
+    value = json.loads(seeds.tokenizer())
+    value["model"]["unk_token"] = "no such token"
+    del value["model"]["vocab"]["W"]
+    with pytest.raises(BadArtifact, match="refuses"):
+        next(TextEncoder(json.dumps(value).encode()).ids(["We the people"]))
+
+
+def test_what_the_library_says_of_a_file_cannot_steer_a_terminal() -> None:
+    value = json.loads(seeds.tokenizer())
+    value["version"] = "\u202e\u001b[2J" + "x" * 5000
+    with pytest.raises(BadArtifact) as caught:
+        TextEncoder(json.dumps(value).encode())
+    assert caught.value.message.isascii() and caught.value.message.isprintable()
+    assert len(caught.value.message) < 300

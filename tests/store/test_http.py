@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from auditkit.errors import AuditkitError, Unavailable, UsageError
-from auditkit.store import locate
+from auditkit.store import http, locate
 from auditkit.store.limits import STORE_LIMITS
 from tests.store import servers
 from tests.store.conftest import Shop
@@ -51,6 +51,39 @@ def test_a_range_is_kept_through_a_redirect(shop: Shop) -> None:
         with serve(redirecting(lambda h: f"{good.url}x.bin"), FILES) as first:
             assert shop.store(first.url).range("x.bin", 100, 50, size=SIZE) == DATA[100:150]
     assert good.asked[0].range == "bytes=100-149"
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is called 127.0.0.1 counts as a server outside; localhost, the same one, stays inside."""
+    inside = http.is_inside
+    monkeypatch.setattr(
+        http, "is_inside", lambda host, *, resolve: host != "127.0.0.1" and inside(host, resolve=resolve)
+    )
+
+
+def test_a_redirect_from_outside_to_inside_is_not_followed(shop: Shop, outside: None) -> None:
+    """What answers inside (a metadata service, a router) may act on a mere request."""
+    with serve(honest, FILES) as inner:
+        target = inner.url.replace("127.0.0.1", "localhost")
+        with serve(redirecting(lambda h: f"{target}x.bin"), FILES) as server, pytest.raises(Unavailable) as error:
+            shop.store(server.url).file("x.bin", SIZE, DIGEST)
+        assert "redirects into this machine or its own network" in error.value.message
+        with serve(redirecting(lambda h: f"{inner.url}x.bin"), FILES) as server:  # from outside to outside
+            assert shop.store(server.url).file("x.bin", SIZE, DIGEST).read_bytes() == DATA
+    assert len(inner.asked) == 1
+
+
+def test_a_mirror_inside_that_a_manifest_from_outside_names_is_not_asked(shop: Shop, outside: None) -> None:
+    with serve(honest, FILES) as inner, serve(honest, {}) as server:
+        store = shop.store(server.url)
+        store.use_mirrors([inner.url.replace("127.0.0.1", "localhost")])
+        with pytest.raises(Unavailable) as error:
+            store.file("x.bin", SIZE, DIGEST)
+        assert "names the mirror" in error.value.message + shop.story.text
+        assert not inner.asked
+        store.use_mirrors([inner.url])
+        assert store.file("x.bin", SIZE, DIGEST).read_bytes() == DATA
 
 
 def test_a_redirect_loop_ends(shop: Shop) -> None:

@@ -76,3 +76,12 @@ def test_paths_that_are_refused(path: str) -> None:
         Folder(Path("x")).file(path)
     with pytest.raises(BadArtifact):
         Remote("https://h/").link(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["https://u:\udcd9@example.org/", "https://example.org/\udc80/run.json", "http://a\x1b[2J/"]
+)
+def test_an_address_that_cannot_be_written_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_remote(text)
+    assert caught.value.message.isascii() and caught.value.message.isprintable()
