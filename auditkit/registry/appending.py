@@ -57,9 +57,10 @@ class Log:
     def reconcile(self, restore: Restore) -> None:
         """Make sure that the database and the log tell one history; to be called before anything is answered.
 
-        A log that is not there yet begins: readers find a checkpoint from the first moment on. The log may be behind. If it is ahead, the database was restored from an older backup: `restore` is given the
-        entries that it lacks, and stores them again. Untrusted: the two differ, and nothing was changed; BadArtifact,
-        Unavailable: the log is damaged.
+        A log that is not there yet begins: readers find a checkpoint from the first moment on. The log may be behind.
+        If it is ahead, the database was restored from an older backup: `restore` is given the entries that it lacks,
+        and stores them again. Untrusted: the two differ, and nothing was changed; BadArtifact, Unavailable: the log is
+        damaged.
         """
         checkpoint = self._writer.checkpoint()
         if checkpoint is None:
