@@ -24,6 +24,7 @@ from auditkit.audit.examine import Examined, Examiner, Refused
 from auditkit.audit.record_table import RecordTable
 from auditkit.errors import Unsupported
 from auditkit.formats.digest import Digest
+from auditkit.store.children import shielded_from_interrupts
 from auditkit.store.progress import Progress, Silent
 from auditkit.trust import clock
 from auditkit.trust.keys import PublicKey
@@ -150,7 +151,9 @@ class Collector:
         under_way: collections.deque[tuple[Batch, Future[Examined]]] = collections.deque()
         try:
             for batch in batches:
-                under_way.append((batch, pool.submit(examine.examine, batch)))
+                with shielded_from_interrupts():  # the first ones start the processes
+                    future = pool.submit(examine.examine, batch)
+                under_way.append((batch, future))
                 if len(under_way) > 3 * processes:
                     first, future = under_way.popleft()
                     yield first, future.result()

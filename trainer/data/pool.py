@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from auditkit import errors
 from auditkit.errors import AuditkitError, MachineFault, Unsupported
 from auditkit.formats import canonical
+from auditkit.store.children import shielded_from_interrupts
 
 Tag = TypeVar("Tag")
 Setup = TypeVar("Setup")
@@ -68,7 +69,8 @@ class _Team:
                 process = context.Process(
                     target=_serve, args=(there, make, setup), name=f"worker {number}", daemon=True
                 )
-                process.start()
+                with shielded_from_interrupts():
+                    process.start()
                 there.close()  # or the end of that process would not close the pipe
                 self._members.append((process, here))
                 self._free.put((process, here))
@@ -131,7 +133,7 @@ def _lost(process: BaseProcess) -> MachineFault:
 
 def _serve(connection: Connection, make: Callable[[Setup], Work], setup: Setup) -> None:
     """What a process does until there is nothing more to read."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the first one ends the others
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where it could not be blocked; the first process ends the others
     Thread(target=_end_with_parent, daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = (
         "false"  # as many threads as processes are asked for; no result depends on it
