@@ -168,7 +168,7 @@ def _go_on(course: Course, open_runner: Open, session: Session, runner: Runner[A
             segment = course.timeline.segment(max(complete_steps(work.states), default=0))
             summary = _segment(course, segment, runner or open_runner(course, segment), stop, session)
             if summary:
-                session.settle(stopped=max(complete_steps(work.states)) < course.steps)
+                session.trained(stopped=bool(stop) or max(complete_steps(work.states)) < course.steps)
                 return exit_code(stop), summary
             runner = None
 

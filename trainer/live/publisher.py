@@ -33,7 +33,17 @@ from auditkit.replay.windows import Windows
 from auditkit.trust.keys import PrivateKey
 from auditkit.trust.log_writer import LogWriter
 from trainer import compact
-from trainer.disk import TEMPORARY, explain, link_or_copy, read_bytes, remove, sync_folder, write_atomic, writing
+from trainer.disk import (
+    TEMPORARY,
+    explain,
+    link_or_copy,
+    read_bytes,
+    remove,
+    remove_temporaries,
+    sync_folder,
+    write_atomic,
+    writing,
+)
 from trainer.live.entries import GrowingLog
 from trainer.live.growing import GrowingFile, Steps
 from trainer.live.settings import Publication
@@ -50,7 +60,7 @@ class Publisher:
     """The run folder of a work folder. After an error it must be opened anew."""
 
     def __init__(self, course: Course, publication: Publication, key: PrivateKey | None) -> None:
-        """Raises `UsageError` where the folder is of another run or ahead of this one, `BadArtifact` where it is bad."""
+        """Raises `UsageError` where the folder is of another run or ahead of it, `BadArtifact` where it is bad."""
         self._course, self._publication, self._key = course, publication, key
         self.out = publication.out
         self._artifacts: dict[str, Artifact] = {}  # but those of files that grow
@@ -61,6 +71,8 @@ class Publisher:
         self.manifest: RunManifest | None = None
         if self.out.exists() and not self.out.is_dir():
             raise UsageError(f"{self.out}: is no folder", hint="choose another name for the run folder")
+        for folder in (self.out, self.out / "states"):
+            remove_temporaries(folder)  # of a publication that was killed
         if (self.out / MANIFEST).is_file():
             self._take_up(RunManifest.parse(read_bytes(self.out / MANIFEST)))
         elif self.out.exists() and any(self.out.iterdir()):

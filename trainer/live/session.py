@@ -71,14 +71,15 @@ class Session:
         if self._live is not None:
             self._live.completed(step)
 
-    def settle(self, *, stopped: bool) -> None:
-        """The training has ended, or was stopped: wait until what is complete is published."""
+    def trained(self, *, stopped: bool) -> None:
+        """The training has come to its end, or was stopped."""
         self._stopped = stopped
-        if self._live is not None:
-            self._live.settle()
 
     def ended(self, ended: tuple[int, str]) -> tuple[int, str]:
-        """How the call ends: wait for the last upload. The training itself is done, whatever fails here."""
+        """How the call ends: wait for the last publication and its upload, while nobody waits for this process.
+
+        The training itself is done, whatever fails here.
+        """
         code, summary = ended
         if self._live is None:
             return ended

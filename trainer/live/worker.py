@@ -81,14 +81,11 @@ class Live:
                 self._due = step
                 self._changed.notify_all()
 
-    def settle(self) -> None:
-        """Wait until all that is due is published, or has failed."""
-        with self._changed:
-            while self._thread is not None and not self._thread.done() and self._tried < self._due:
-                self._changed.wait(_LOOK)
-
     def finish(self, asked: Callable[[], bool]) -> AuditkitError | None:
-        """Wait for the last publication and its upload, unless `asked` to stop; returns what has failed for good."""
+        """Wait for the last publication and its upload; returns what has failed for good.
+
+        asked: whether to stop. Then an upload is broken off; what is due is still published.
+        """
         self._close()
         while self._thread is not None and not self._thread.done():
             if asked():
