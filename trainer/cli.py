@@ -15,7 +15,7 @@ from auditkit.verdict import Verdict
 from trainer.data import command
 from trainer.data.command import names_sources
 from trainer.disk import explain
-from trainer.live import command as publication
+from trainer.held import CHECK_EVERY
 
 if TYPE_CHECKING:
     from trainer.run import Machine
@@ -72,16 +72,14 @@ def _prepare(arguments: argparse.Namespace) -> Ended:
 def _run(arguments: argparse.Namespace) -> Ended:
     from trainer.run import RunOptions, start
 
-    kept, live = (arguments.state_every, arguments.keep_states), publication.options(arguments)
-    options = RunOptions(arguments.steps, *kept, _machine(arguments), live)
+    options = RunOptions(arguments.steps, arguments.state_every, arguments.keep_states, _machine(arguments))
     return start(arguments.recipe, arguments.work, options)
 
 
 def _resume(arguments: argparse.Namespace) -> Ended:
     from trainer.run import resume
 
-    live = publication.options(arguments)
-    return resume(arguments.work, steps=arguments.steps, machine=_machine(arguments), publication=live)
+    return resume(arguments.work, steps=arguments.steps, machine=_machine(arguments))
 
 
 def _change(arguments: argparse.Namespace) -> Ended:
@@ -98,7 +96,7 @@ def _change(arguments: argparse.Namespace) -> Ended:
 def _machine(arguments: argparse.Namespace) -> Machine:
     from trainer.run import Machine
 
-    return Machine(arguments.threads, arguments.device, arguments.backend, arguments.wait)
+    return Machine(arguments.threads, arguments.device, arguments.backend, arguments.wait, arguments.check_replicas)
 
 
 def _publish(arguments: argparse.Namespace) -> Ended:
@@ -124,7 +122,6 @@ def _parser(by_options: bool) -> argparse.ArgumentParser:
     _add_resume(commands.add_parser("resume", help="go on from the last complete state, to the same bits"))
     _add_change(commands.add_parser("change", help="declare another recipe or other data from the last state on"))
     _add_publish(commands.add_parser("publish", help="write the run folder that others verify"))
-    _add_upload(commands.add_parser("upload", help="repeat the upload of a run that is published while it is trained"))
     return parser
 
 
@@ -140,7 +137,6 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-every", type=_positive, default=100, metavar="K", help="keep every K-th (default 100)")
     parser.add_argument("--keep-states", type=_steps, default=(), metavar="A,B,..", help="further states to keep")
     _add_machine(parser)
-    publication.add_arguments(parser, _positive)
     parser.set_defaults(call=_run)
 
 
@@ -148,7 +144,6 @@ def _add_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("work", metavar="WORK", type=Path, help="work folder of a run that was begun")
     parser.add_argument("--steps", type=_positive, help="a new number of steps in all, at most the recipe's total")
     _add_machine(parser)
-    publication.add_arguments(parser, _positive)
     parser.set_defaults(call=_resume)
 
 
@@ -184,15 +179,16 @@ def _add_publish(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(call=_publish)
 
 
-def _add_upload(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("work", metavar="WORK", type=Path, help="work folder")
-    publication.add_upload(parser, _positive)
-    parser.set_defaults(call=publication.upload)
-
-
 def _add_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=_positive, help="CPU threads (changes no bit; default: all)")
     parser.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (changes no bit; default: cpu)")
+    parser.add_argument(
+        "--check-replicas",
+        type=_natural,
+        default=CHECK_EVERY,
+        metavar="K",
+        help="see after every K-th step that memory holds what it began from (changes no bit; default: 1; 0: off)",
+    )
     ranks = parser.add_argument_group("on several ranks", "torchrun --nproc-per-node N -m trainer ...; change no bit")
     ranks.add_argument(
         "--backend", choices=("nccl", "gloo"), default="", help="default: nccl if each rank has a GPU, else gloo"

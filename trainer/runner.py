@@ -14,9 +14,10 @@ from auditkit.formats.digest import Digest
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.state import StateDocument
 from auditkit.model.state import ROLES, State, StateDigests, document, document_of, state_digests
-from auditkit.model.step import StepResult
+from auditkit.model.step import NonFinite, StepResult
 from auditkit.replay.backend import Backend
 from trainer.background import Background
+from trainer.held import CHECK_EVERY, compare, due
 from trainer.state_files import complete, cut, temporary_of, write_shards, writer_threads
 from trainer.states import StoredState, load_state
 
@@ -88,12 +89,17 @@ class Runner(Protocol[S]):
 
 
 class OneProcess:
-    """A run in this process, on one back end; `cursor` is where the recipe's steps begin in their data."""
+    """A run in this process, on one back end.
+
+    `cursor` is where the recipe's steps begin in their data; memory is checked every so many steps, 0: never.
+    """
 
     leads = True
 
-    def __init__(self, backend: Backend, recipe: Recipe, cursor: Cursor = START) -> None:
-        self._backend, self._recipe, self._cursor = backend, recipe, cursor
+    def __init__(
+        self, backend: Backend, recipe: Recipe, cursor: Cursor = START, *, check_every: int = CHECK_EVERY
+    ) -> None:
+        self._backend, self._recipe, self._cursor, self._check_every = backend, recipe, cursor, check_every
         self._writing: Background[None] = Background("state")
         self._made: tuple[State, StateDigests] | None = None  # the last step's
 
@@ -103,16 +109,21 @@ class OneProcess:
 
     def first(self, make: Callable[[], State]) -> State:
         """As Runner.first."""
-        return self._backend.place(make())
+        return self._placed(make())
 
     def load(self, stored: StoredState) -> State:
         """As Runner.load."""
-        return self._backend.place(load_state(stored, self._recipe))
+        return self._placed(load_state(stored, self._recipe))
 
     def step(self, state: State, tokens: NDArray[Any], asked: bool) -> tuple[State, StepResult, Digest]:
         """As Runner.step."""
-        new, result = self._backend.step(state, tokens, self._recipe)
-        found = state_digests(new, self._recipe, self._backend.ops, cursor=self._cursor)
+        try:
+            new, result = self._backend.step(state, tokens, self._recipe)
+        except NonFinite:
+            self._check(state, due=self._check_every > 0)  # perhaps a wrong bit is why
+            raise
+        self._check(state, due=due(state.step, self._check_every))
+        found = self._digests(new)
         self._made = new, found
         return new, result, found.root(new.step)
 
@@ -154,6 +165,20 @@ class OneProcess:
     def drop(self, *, finish: bool) -> None:
         """As Runner.drop."""
         self._writing.drop(finish=finish)
+
+    def _placed(self, state: State) -> State:
+        placed = self._backend.place(state)
+        self._made = placed, state_digests(state, self._recipe, cursor=self._cursor)
+        self._check(placed, due=self._check_every > 0)
+        return placed
+
+    def _digests(self, state: State) -> StateDigests:
+        return state_digests(state, self._recipe, self._backend.ops, cursor=self._cursor)
+
+    def _check(self, state: State, *, due: bool) -> None:
+        """MachineFault if memory no longer holds the last state as it was made."""
+        if due and self._made is not None and self._made[0] is state:
+            compare(state, self._made[1].found, self._digests(state).found, self._backend.device)
 
     def _document(self, state: State) -> StateDocument:
         """The document, from the digests of the step that made the state."""

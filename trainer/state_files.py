@@ -7,25 +7,28 @@ threads can change a byte: a rank writes whole shards, and a thread compresses w
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
+from auditkit.errors import MachineFault
 from auditkit.formats import zstd
 from auditkit.formats.digest import BytesLike, Hasher
 from auditkit.formats.run import STATE_DOCUMENT, STATE_INDEX
 from auditkit.formats.safetensors import SafetensorsHeader
 from auditkit.formats.state import HEADER_ROLE, FrameEntry, ShardEntry, StateDocument, StateIndex, shard_key
-from auditkit.formats.tensors import TensorEntry, little_endian
+from auditkit.formats.tensors import TensorEntry, little_endian, tensor_digest
 from auditkit.model.state import State
 from auditkit.replay.machine import processors
 from trainer.disk import TEMPORARY, remove, sync_file, sync_folder, write_atomic, writing
+from trainer.held import HINT
 
 # Raw bytes of a shard; a larger tensor has one of its own. Small enough for the ranks of a machine to share the writing
 # of a state of 1 GB, large enough for a state of 4 TB to stay within the number of shards that the format allows.
@@ -127,9 +130,12 @@ def _write_shard(
     hasher = Hasher()
     frames: list[FrameEntry] = []
     head = header(entries).encode()
-    raws: list[BytesLike] = [head, *(little_endian(arrays[entry.order]) for entry in entries)]
+    parts: list[Callable[[], BytesLike]] = [
+        lambda: head,
+        *(functools.partial(_checked, arrays[entry.order], entry, path) for entry in entries),
+    ]
     named = [("", HEADER_ROLE, len(head)), *((entry.name, entry.role, entry.nbytes) for entry in entries)]
-    with path.open("wb") as file, contextlib.closing(_compressed(pool, threads, raws)) as made:
+    with path.open("wb") as file, contextlib.closing(_compressed(pool, threads, parts)) as made:
         for (name, role, raw_length), frame in zip(named, made, strict=True):
             if stop is not None and stop.is_set():
                 raise BrokenOff
@@ -140,14 +146,31 @@ def _write_shard(
     return ShardEntry(path.name, hasher.size, hasher.hexdigest(), tuple(frames))
 
 
-def _compressed(pool: ThreadPoolExecutor, threads: int, raws: Iterable[BytesLike]) -> Generator[bytes, None, None]:
+def _checked(array: NDArray[Any], entry: TensorEntry, path: Path) -> BytesLike:
+    """The bytes to write, if memory still holds what the document says of them: no others may be published."""
+    found = little_endian(array)
+    if tensor_digest(found) != entry.digest:
+        what = f"tensor {entry.role}/{entry.name}"
+        raise MachineFault(
+            f"{_named(path.parent)}: {what} has changed in memory, or on its way, since it was made", hint=HINT
+        )
+    return found
+
+
+def _frame(part: Callable[[], BytesLike]) -> bytes:
+    return zstd.compress(part())
+
+
+def _compressed(
+    pool: ThreadPoolExecutor, threads: int, parts: Iterable[Callable[[], BytesLike]]
+) -> Generator[bytes, None, None]:
     """A frame for each part in order, `threads` made at a time and never further ahead: each may be large."""
     waiting: deque[Future[bytes]] = deque()
     try:
-        for raw in raws:
+        for part in parts:
             if len(waiting) == threads:
                 yield waiting.popleft().result()
-            waiting.append(pool.submit(zstd.compress, raw))
+            waiting.append(pool.submit(_frame, part))
         while waiting:
             yield waiting.popleft().result()
     finally:

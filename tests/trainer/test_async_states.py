@@ -128,7 +128,7 @@ def test_asked_to_stop_it_waits_for_the_state(prepared: Path, finished_once: Pat
     while "writing" not in (line := child.stderr.readline()):
         assert line, "it ended without a word"
     child.send_signal(signal.SIGTERM)
-    out, story = child.communicate(timeout=60)
+    out, story = child.communicate(timeout=tiny.SECONDS)
     assert child.returncode == 0, story
     assert complete_steps(prepared / "states")[-1] == int(out.split()[1]) >= 6
     assert tiny.resume(prepared) == 0
@@ -145,7 +145,7 @@ def test_interrupted_twice_it_breaks_the_state_off(prepared: Path, finished_once
     while "finishing this step" not in (line := child.stderr.readline()):
         assert line, "it ended without a word"
     child.send_signal(signal.SIGINT)
-    _, story = child.communicate(timeout=30)
+    _, story = child.communicate(timeout=tiny.SECONDS)
     assert (child.returncode, "Traceback" in story) == (130, False), story
     assert complete_steps(prepared / "states") == [0]
     assert tiny.resume(prepared) == 0

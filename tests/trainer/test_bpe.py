@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auditkit.errors import BadArtifact, UsageError
-from tests.trainer.tiny import ROOT, TEXTS
+from tests.trainer.tiny import ROOT, SECONDS, TEXTS
 from trainer.bpe import END_OF_TEXT, Encoder, train
 
 TRAIN_IN_CHILD = """
@@ -40,7 +40,7 @@ def test_training_gives_the_same_file_in_every_process(threads: str, seed: str) 
         capture_output=True,
         encoding="utf-8",
         check=True,
-        timeout=60,
+        timeout=SECONDS,
     )
     assert child.stdout.strip() == hashlib.sha256(train(TEXTS, 300)).hexdigest()
 

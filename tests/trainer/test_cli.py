@@ -24,7 +24,7 @@ def _child(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
         capture_output=True,
         encoding="utf-8",
         check=False,
-        timeout=60,
+        timeout=tiny.SECONDS,
     )
 
 
@@ -167,7 +167,7 @@ def test_a_publication_that_finds_no_room_names_where(finished_once: Path, tmp_p
         ["publish", str(finished_once), str(tmp_path / "o"), "--name", "t"],
         before="import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))",
     )
-    _, story = child.communicate(timeout=60)
+    _, story = child.communicate(timeout=tiny.SECONDS)
     assert child.returncode == Verdict.UNSUPPORTED.code
     assert f"error: {tmp_path / 'o'}: file too large" in story
     assert "make room, then publish again" in story

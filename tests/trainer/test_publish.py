@@ -101,7 +101,7 @@ def test_an_unfinished_run_is_refused_or_cut_to_its_last_state(
     child = tiny.start_child(
         tiny.run_arguments(prepared), before=tiny.DIE_IN_APPEND.format(append=84, kill=tiny.KILL_SELF)
     )
-    child.communicate(timeout=60)
+    child.communicate(timeout=tiny.SECONDS)
     assert child.returncode in tiny.KILLED
     code, story = _refused(prepared, tmp_path / "out", capsys)
     assert (code, "the last complete state is that of step 12 of 24" in story) == (9, True), story

@@ -45,7 +45,7 @@ sys.addaudithook(hook)
 
 def _die(arguments: list[str], before: str) -> None:
     child = tiny.start_child(arguments, before=before)
-    _, story = child.communicate(timeout=60)
+    _, story = child.communicate(timeout=tiny.SECONDS)
     assert child.returncode in tiny.KILLED, story
 
 
@@ -120,7 +120,7 @@ def test_asked_to_stop_it_saves_a_state_and_goes_on_to_the_same_bits(
     child = tiny.start_child(tiny.run_arguments(prepared), before=SLOW_STEPS)
     _wait_for_steps(child, prepared, 2)
     child.send_signal(number)
-    out, story = child.communicate(timeout=30)
+    out, story = child.communicate(timeout=tiny.SECONDS)
     assert child.returncode == code, story
     assert f"{number.name.lower()}: finishing this step" in story
     reached = int(out.split()[1])
@@ -142,7 +142,7 @@ def test_interrupted_twice_it_stops_at_once_and_goes_on_to_the_same_bits(prepare
         assert line, "it ended without a word"
     started = time.monotonic()
     child.send_signal(signal.SIGINT)
-    _, story = child.communicate(timeout=30)
+    _, story = child.communicate(timeout=tiny.SECONDS)
     assert (child.returncode, time.monotonic() - started < 4) == (130, True), story
     assert "Traceback" not in story
     assert tiny.resume(prepared) == 0
@@ -156,7 +156,7 @@ SMALL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (60_000
 @posix_only
 def test_out_of_room_it_says_where_and_goes_on_to_the_same_bits(prepared: Path, finished_once: Path) -> None:
     child = tiny.start_child(tiny.run_arguments(prepared), before=SMALL_DISK)
-    _, story = child.communicate(timeout=60)
+    _, story = child.communicate(timeout=tiny.SECONDS)
     assert child.returncode == 6, story
     assert f"error: {prepared / 'states' / '00000006'}: file too large" in story
     assert "bytes are free there; make room, then resume" in story
@@ -166,7 +166,7 @@ def test_out_of_room_it_says_where_and_goes_on_to_the_same_bits(prepared: Path, 
 
 
 def _wait_for_steps(child: subprocess.Popen[str], work: Path, steps: int) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + tiny.SECONDS
     while not (work / "metrics.jsonl").exists() or (work / "metrics.jsonl").read_bytes().count(b"\n") < steps:
         assert child.poll() is None, child.communicate()[1]
         assert time.monotonic() < end, "no step within 30 s"

@@ -96,7 +96,7 @@ DIE_WITH_LINKS = DIE_AT_EVENT.replace('"os.rename"', '"os.link", "os.rename"')
 def killed(arguments: list[str], before: str) -> bool:
     """Run a command in a process that may die at its own hand; whether it did."""
     child = tiny.start_child(arguments, before=before)
-    _, story = child.communicate(timeout=60)
+    _, story = child.communicate(timeout=tiny.SECONDS)
     assert child.returncode in (0, *tiny.KILLED), story
     return child.returncode != 0
 
@@ -178,7 +178,7 @@ def test_a_run_that_was_asked_to_stop_changes_where_it_stopped(along: list[Path]
     while not metrics.exists() or not metrics.read_bytes():
         assert child.poll() is None
     child.send_signal(signal.SIGTERM)
-    assert child.communicate(timeout=60) and child.returncode == 0
+    assert child.communicate(timeout=tiny.SECONDS) and child.returncode == 0
     (stopped,) = {int(path.name) for path in (work / "states").iterdir()} - {0}
     assert 0 < stopped < 8
     assert cli.main(["change", str(work), "--data-seed", "77", "--steps", "8"]) == 0

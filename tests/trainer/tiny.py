@@ -147,6 +147,8 @@ def assert_same_run(work: Path, other: Path) -> None:
     assert [path for path in work.rglob("*") if path.name.startswith(".tmp-")] == []
 
 
+SECONDS = 300.0  # after which a process that has not ended fails its test
+
 KILLED = (-getattr(signal, "SIGKILL", 9), 137)
 KILL_SELF = "os.kill(os.getpid(), signal.SIGKILL)" if hasattr(signal, "SIGKILL") else "os._exit(137)"
 

@@ -6,6 +6,7 @@ blocks, which any rank can join (`auditkit.formats.blake3_tree`): the digest is 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -29,6 +30,21 @@ def own_digests(ops: Ops, pieces: Sequence[Piece], roles: Sequence[Sequence[Arra
     return b"".join(bytes.fromhex(next(whole)) if piece.whole else next(nodes) for piece, _ in arrays)
 
 
+def text_bytes(pieces: Sequence[Piece]) -> int:
+    """How many bytes `own_digests` says of one role."""
+    return sum(map(_length, pieces))
+
+
+def piece_texts(pieces: Sequence[Piece], text: bytes, roles: int) -> list[bytes]:
+    """What was said of each piece, role by role."""
+    ends = list(itertools.accumulate([_length(piece) for piece in pieces] * roles, initial=0))
+    return [text[begin:end] for begin, end in itertools.pairwise(ends)]
+
+
+def _length(piece: Piece) -> int:
+    return NODE_BYTES * (1 if piece.whole else piece.blocks)
+
+
 def joined_digests(layout: Layout, said: Sequence[bytes], roles: Sequence[str]) -> dict[Key, Digest]:
     """The digest of every tensor in every role, from what each rank has said with `own_digests`."""
     found: dict[Key, Digest] = {}
@@ -37,7 +53,7 @@ def joined_digests(layout: Layout, said: Sequence[bytes], roles: Sequence[str]) 
         at = 0
         for role in roles:
             for piece in pieces:
-                length = NODE_BYTES * (1 if piece.whole else piece.blocks)
+                length = _length(piece)
                 key, part = (role, piece.slot.name), text[at : at + length]
                 at += length
                 if piece.whole:

@@ -40,16 +40,16 @@ def on_ranks(place: Place, machine: Machine, folder: Path, lead: Callable[[Open]
     with joined(place, Times(wait=machine.wait)) as group:
         backend = _backend(place, machine, group)
         if group.rank == 0:
-            ended = lead(lambda course, segment: _leading(group, backend, course, segment))
+            ended = lead(lambda course, segment: _leading(group, backend, course, segment, machine.check))
             group.gather_bytes(_END)
             return ended
         return _following(group, backend, Work(folder))
 
 
-def _leading(group: Group, backend: Backend, course: Course, segment: Segment) -> Ranks:
-    runner = Ranks(group, backend, segment.recipe, segment.cursor)
+def _leading(group: Group, backend: Backend, course: Course, segment: Segment, check: int) -> Ranks:
+    runner = Ranks(group, backend, segment.recipe, segment.cursor, check_every=check)
     declared = (course.stages[0].recipe.encode(), course.own.encode(), course.encode_later())
-    group.gather_bytes(b"\n".join((b"%d" % segment.number, *declared)))
+    group.gather_bytes(b"\n".join((b"%d" % segment.number, b"%d" % check, *declared)))
     return runner
 
 
@@ -59,13 +59,13 @@ def _following(group: Group, backend: Backend, work: Work) -> Ended:
 
     with watch_signals(tells=False) as stop:
         while (said := group.gather_bytes(b"")[0]) != _END:
-            number, recipe, own, later = said.split(b"\n")
+            number, check, recipe, own, later = said.split(b"\n")
             course = Course.parse(work, Recipe.parse(recipe), Settings.parse(own), later)
-            _follow(group, backend, course, course.timeline.segments[int(number)], stop)
+            _follow(group, backend, course, course.timeline.segments[int(number)], int(check), stop)
         return exit_code(stop), ""
 
 
-def _follow(group: Group, backend: Backend, course: Course, segment: Segment, stop: StopRequest) -> None:
+def _follow(group: Group, backend: Backend, course: Course, segment: Segment, check: int, stop: StopRequest) -> None:
     from trainer.run import first_state
 
     def stored(step: int) -> StoredState:
@@ -73,7 +73,7 @@ def _follow(group: Group, backend: Backend, course: Course, segment: Segment, st
         course.check_state(found, step)
         return found
 
-    runner = Ranks(group, backend, segment.recipe, segment.cursor)
+    runner = Ranks(group, backend, segment.recipe, segment.cursor, check_every=check)
     training = Training(course.work, course.settings_of(segment), course.batches(segment), runner)
     runner.self_test()
     state, is_new = runner.follow(lambda: first_state(segment.recipe), stored)

@@ -21,7 +21,7 @@ from trainer.parallel.agree import Caught, agree
 from trainer.parallel.group import Array, Group
 from trainer.parallel.layout import Layout, Piece
 from trainer.parallel.memory import Memory
-from trainer.parallel.step import RankState
+from trainer.parallel.state import RankState
 from trainer.state_files import complete, cut, temporary_of, write_shards, writer_threads
 
 Call = Callable[[], None]

@@ -17,13 +17,16 @@ from auditkit.formats.record import RecordRow
 from auditkit.model.state import State, digests_of, document, document_of
 from auditkit.model.step import StepResult
 from auditkit.replay.backend import Backend
+from trainer.held import CHECK_EVERY
 from trainer.parallel.agree import Caught, agree
 from trainer.parallel.group import Group
 from trainer.parallel.layout import BUCKET, Layout
 from trainer.parallel.memory import memory_of
 from trainer.parallel.owners import OwnedStates
 from trainer.parallel.place import launched
-from trainer.parallel.step import RankState, RankStep, fill, rank_state
+from trainer.parallel.replicas import Replicas
+from trainer.parallel.state import RankState, fill, rank_state
+from trainer.parallel.step import RankStep
 from trainer.states import StoredState, check_tensors
 
 _FIRST = b"first"
@@ -33,15 +36,23 @@ class Ranks:
     """This rank's part, a Runner."""
 
     def __init__(
-        self, group: Group, backend: Backend, recipe: Recipe, cursor: Cursor = START, *, bucket: int = BUCKET
+        self,
+        group: Group,
+        backend: Backend,
+        recipe: Recipe,
+        cursor: Cursor = START,
+        *,
+        bucket: int = BUCKET,
+        check_every: int = CHECK_EVERY,
     ) -> None:
-        """`cursor` is where the recipe's steps begin in their data.
+        """`cursor` is where the recipe's steps begin in their data; replicas are checked every so many steps, 0: never.
 
         Raises UsageError where the recipe's fold does not fit the number of ranks.
         """
         self._group, self._backend, self._recipe, self._cursor = group, backend, recipe, cursor
         self._layout, self._memory = Layout(recipe.model, group.size), memory_of(backend.ops)
-        options: dict[str, Any] = {"threads": backend.threads, "bucket": bucket}
+        self._replicas = Replicas(group, self._layout, backend.ops, backend.device, check_every)
+        options: dict[str, Any] = {"threads": backend.threads, "bucket": bucket, "replicas": self._replicas}
         self._step = backend.on_device(
             lambda: RankStep(group, self._layout, self._memory, backend.ops, recipe, **options)
         )
@@ -94,6 +105,7 @@ class Ranks:
         """As Runner.write: each rank writes its shards."""
         self.settle()
         self._group.doing(f"writing state {state.step}")
+        self._backend.on_device(lambda: self._replicas.written(state))
         found = document_of(state.step, self._recipe, state.digests, cursor=self._cursor)
         held = self._backend.on_device(lambda: self._states.gather(state, found))
         self._states.begin(held, found, folder, before, after)
@@ -118,7 +130,7 @@ class Ranks:
             held = rank_state(self._layout, self._group.rank, self._memory, 0, digests)
             for name, role, tensor in state.tensors():
                 fill(held, self._layout, self._group.rank, self._memory, (role, name), tensor)
-            return held
+            return self._replicas.sealed(held)
 
         return self._backend.on_device(place)
 
@@ -131,7 +143,7 @@ class Ranks:
             held = rank_state(self._layout, self._group.rank, self._memory, stored.document.step, digests)
             for entry, tensor in stored.tensors():
                 fill(held, self._layout, self._group.rank, self._memory, entry.order, tensor.astype(np.float32))
-            return held
+            return self._replicas.sealed(held)
 
         return self._backend.on_device(place)
 

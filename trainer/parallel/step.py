@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,34 +33,16 @@ from auditkit.model.totals import loss_total
 from auditkit.numerics.arrays import F32, IntArray, keep_freed_memory
 from auditkit.numerics.lists import Each
 from trainer.parallel.agree import Caught, agree
-from trainer.parallel.digests import Found, Key, joined_digests, own_digests
+from trainer.parallel.digests import Found, Key, joined_digests, own_digests, text_bytes
 from trainer.parallel.group import Array, Group
 from trainer.parallel.layout import BUCKET, Layout
 from trainer.parallel.memory import Memory
 from trainer.parallel.ordered import OrderedSums, plan
+from trainer.parallel.replicas import Replicas
+from trainer.parallel.state import STATE_ROLES, RankState
 from trainer.parallel.sums import ExactSums, Summed, Work
 
-STATE_ROLES = ("param", "adam_m", "adam_v")
 _SQUARES_BYTES = 32  # of a sum of squares in units 2^-62, below 2^94 where it has a meaning
-
-
-@dataclass(frozen=True)
-class RankState:
-    """What one rank holds of a state. A step overwrites `line`; moments and `own` are new arrays each time.
-
-    line            all parameters, one flat array (`layout`); `params` are its tensors
-    own             this rank's pieces of the parameters
-    adam_m, adam_v  this rank's pieces of the moments
-    digests         of every tensor of the state, by role and name
-    """
-
-    step: int
-    line: Array
-    params: dict[str, F32]
-    own: list[F32]
-    adam_m: list[F32]
-    adam_v: list[F32]
-    digests: Found = field(repr=False)
 
 
 class RankStep:
@@ -77,10 +58,11 @@ class RankStep:
         *,
         threads: int = 1,
         bucket: int = BUCKET,
+        replicas: Replicas | None = None,
     ) -> None:
         """Raises UsageError where the recipe's fold does not fit the number of ranks."""
         self._group, self._layout, self._memory, self._ops, self._recipe = group, layout, memory, ops, recipe
-        self._threads = threads
+        self._threads, self._replicas = threads, replicas or Replicas(group, layout, ops, "memory", every=0)
         self._pieces = layout.pieces[group.rank]
         count, radices = recipe.batch.micro_batches, recipe.numerics.fold
         self._sums: Callable[..., Summed]
@@ -98,15 +80,16 @@ class RankStep:
         self._memory.forget()
         total_targets = tokens.shape[0] * (tokens.shape[1] - 1)
         with tensor_workers(self._threads, sum(piece.stop - piece.first for piece in self._pieces)) as each:
-            summed = self._sums(self._work(state, tokens, total_targets), each)
-            norm = self._norm(summed.rounded, each)
-            moved = self._update(state, summed.rounded, norm, each)
+            with self._replicas.watching(state):  # before the line is filled anew
+                summed = self._sums(self._work(state, tokens, total_targets), each)
+                norm = self._norm(summed.rounded, each)
+                moved = self._update(state, summed.rounded, norm, each)
             params, adam_m, adam_v = moved[1]
-            found, stops = self._share(state.line, (summed.rounded, params, adam_m, adam_v), asked)
+            found, said, stops = self._share(state.line, (summed.rounded, params, adam_m, adam_v), asked)
         loss = self._ops.mean_loss(loss_total(summed.leaves), total_targets)
         gradient = self._gradient(found)
         state_digests = {key: digest for key, digest in found.items() if key[0] != "grad"}
-        new = RankState(state.step + 1, state.line, state.params, params, adam_m, adam_v, state_digests)
+        new = RankState(state.step + 1, state.line, state.params, params, adam_m, adam_v, state_digests, said)
         return new, StepResult(loss, norm, moved[0], gradient, summed.leaves), stops
 
     def _work(self, state: RankState, tokens: IntArray, total_targets: int) -> Work:
@@ -136,8 +119,10 @@ class RankStep:
         decayed = [piece.slot.decayed for piece in self._pieces]
         return adamw_step(arrays, rounded, decayed, norm, state.step, self._recipe, self._ops, each)
 
-    def _share(self, line: Array, arrays: tuple[list[F32], ...], asked: bool) -> tuple[dict[Key, Digest], bool]:
-        """Fill the line with the new parameters of all ranks; every digest, and whether any rank was asked to stop."""
+    def _share(self, line: Array, arrays: tuple[list[F32], ...], asked: bool) -> tuple[dict[Key, Digest], bytes, bool]:
+        """Fill the line with the new parameters of all ranks; every digest, what this rank said of its parts of the
+        state, and whether any rank was asked to stop.
+        """
         for piece, array in zip(self._pieces, arrays[1], strict=True):
             self._memory.copy(line[piece.place], array)
         under_way = self._group.all_gather_ranges([line[held] for held in self._layout.ranges])
@@ -154,31 +139,9 @@ class RankStep:
         said = agree(self._group, caught, bytes([asked]) + text)
         under_way.wait()
         found = joined_digests(self._layout, [text[1:] for text in said], ("grad", *STATE_ROLES))
-        return found, any(text[0] for text in said)
+        return found, text[text_bytes(self._pieces) :], any(text[0] for text in said)
 
     def _gradient(self, found: Found) -> Digest:
         slots = self._layout.slots
         texts = gradient_texts(tuple((slot.name, np.dtype(np.float32), slot.shape) for slot in slots))
         return texts.root([found["grad", slot.name] for slot in slots])
-
-
-def rank_state(layout: Layout, rank: int, memory: Memory, step: int, digests: Found) -> RankState:
-    """A state of zeros, to be filled by `fill`."""
-    line = memory.zeros(layout.elements, np.float32)
-    params = {slot.name: line[slot.begin : slot.end].reshape(slot.shape) for slot in layout.slots}
-    own, adam_m, adam_v = (
-        [memory.zeros(piece.stop - piece.first, np.float32) for piece in layout.pieces[rank]] for _ in range(3)
-    )
-    return RankState(step, line, params, own, adam_m, adam_v, digests)
-
-
-def fill(state: RankState, layout: Layout, rank: int, memory: Memory, key: Key, tensor: F32) -> None:
-    """Take over one tensor, a NumPy array: all of a parameter, of a moment what is this rank's."""
-    role, name = key
-    if role == "param":
-        memory.copy(state.params[name], memory.place(tensor))
-    held = {"param": state.own, "adam_m": state.adam_m, "adam_v": state.adam_v}[role]
-    flat = np.ascontiguousarray(tensor).reshape(-1)
-    for piece, array in zip(layout.pieces[rank], held, strict=True):
-        if piece.slot.name == name:
-            memory.copy(array, memory.place(flat[piece.first : piece.stop]))

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from auditkit.errors import AuditkitError, Unsupported
+from auditkit.errors import AuditkitError, Unavailable, Unsupported
 from auditkit.kernels.backend import CudaOps
 from auditkit.model.ops import Ops
 from trainer.parallel.group import Array, Gathering, Pending
@@ -27,7 +27,7 @@ from trainer.parallel.memory import HostMemory, Memory, memory_of
 from trainer.parallel.place import Place
 from trainer.parallel.watch import Times, Watch, first_line
 
-CONNECT = 60.0  # seconds to reach the store
+CONNECT = 60.0  # seconds to reach the store; torch tries it twice
 _FOREVER = timedelta(days=365)  # torch's own time limits: `Watch` is quicker, and says who is missing
 _SLOT = 1 << 12  # bytes that the first round of a gathering carries
 _FEW = 1 << 16  # elements of all ranks together that take one collective
@@ -156,6 +156,7 @@ class TorchGroup(Gathering):
                 dist.broadcast(bridge.tensor(ops.device.zeros((1,), np.float32)), 0, group=bridge.carrier)
                 ops.device.synchronize()  # the first one makes the connections
         except RuntimeError as error:
+            self.watch.search()
             raise Unsupported(f"NCCL cannot be used: {first_line(error)}", hint=_NO_NCCL) from error
         finally:
             self.watch.waiting(False)
@@ -318,13 +319,17 @@ def _nothing() -> None:
 
 
 def open_watch(place: Place, times: Times) -> tuple[Watch, Any]:
-    """The watch over the other ranks, and the store through which they meet. Raises Unsupported in bounded time."""
+    """The watch over the other ranks, and the store through which they meet.
+
+    In bounded time, raises Unsupported where this rank cannot offer it, Unavailable where nobody does.
+    """
     torch.set_num_threads(1)  # it has nothing to compute
     try:
         stores = [_store(place, is_host=place.holds_store), _store(place)]
     except RuntimeError as error:
+        kind = Unsupported if place.holds_store else Unavailable
         where = f"{place.address}:{place.port}"
-        raise Unsupported(f"the ranks cannot meet at {where}: {first_line(error)}", hint=_PORT) from error
+        raise kind(f"the ranks cannot meet at {where}: {first_line(error)}", hint=_PORT) from error
     prefixed = dist.PrefixStore(f"{place.prefix}/watch", stores[0])
     return Watch(prefixed, place.rank, place.size, times, holds_store=place.holds_store), stores[1]
 
@@ -341,6 +346,7 @@ def open_group(place: Place, watch: Watch, store: Any) -> TorchGroup:
             timeout=_FOREVER,
         )
     except RuntimeError as error:
+        watch.search()
         raise Unsupported(f"the ranks do not reach each other: {first_line(error)}", hint=_NETWORK) from error
     return TorchGroup(dist.group.WORLD, place.rank, place.size, watch)
 

@@ -3,7 +3,8 @@
 A rank that dies or stands still leaves the others waiting inside a collective, for as long as the network lets them.
 So a thread of each rank writes a sign of life into the launcher's store, rank 0 watches all others, and the others
 watch rank 0. Whoever misses somebody, or fails itself, writes a verdict there: the first one counts, its writer tells
-it, and every rank ends with its exit code. A rank that cannot leave what it waits in is ended.
+it, and every rank ends with its exit code. A rank that cannot leave what it waits in is ended, and so is one that the
+store no longer answers. A rank that was stopped itself for a while has missed nobody.
 """
 
 from __future__ import annotations
@@ -79,7 +80,11 @@ class Watch:
         self._waiting: float | None = None  # since when this rank waits for others
         self._beats = self._calls = 0
         self._doing = "the start"
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._answered = clock()  # when the store did so last
+        self._threads = [
+            threading.Thread(target=work, name=name, daemon=True)
+            for name, work in (("watch", self._run), ("guard", self._guard))
+        ]
 
     def meet(self) -> None:
         """Give the first sign of life and wait for that of all others, then watch them. Raises as `check`."""
@@ -90,7 +95,9 @@ class Watch:
                 self._lost(missing, f"did not come within {self.times.start:g} s")
             self.check()
             time.sleep(self.times.beat / 5)
-        self._thread.start()
+        self._answered = self._clock()
+        for thread in self._threads:
+            thread.start()
 
     def doing(self, what: str) -> None:
         """What the ranks are at."""
@@ -112,10 +119,14 @@ class Watch:
 
     def suspect(self, error: Exception) -> None:
         """A collective has failed: raise what `check` does as soon as it is known who is missing, or that it is not."""
+        self.search()
+        self.end(f"a rank was lost at {self._doing}: {first_line(error)}", RESUME, Verdict.UNAVAILABLE.code)
+        self.check()
+
+    def search(self) -> None:
+        """The network has failed: raise what `check` does if a rank turns out to be missing within a few seconds."""
         self._silence = min(self._silence, self.times.suspicion)
         self.pause(self.times.suspicion + 4 * self.times.beat)
-        self.check()
-        self.end(f"a rank was lost at {self._doing}: {first_line(error)}", RESUME, Verdict.UNAVAILABLE.code)
         self.check()
 
     def end(self, message: str, hint: str, code: int) -> bool:
@@ -151,21 +162,48 @@ class Watch:
     def close(self) -> None:
         """Stop watching."""
         self._closing.set()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(timeout=self.times.leave)
+        for thread in self._threads:
+            if thread.is_alive() and threading.current_thread() is not thread:
+                thread.join(timeout=self.times.leave)
 
     def _run(self) -> None:
-        while not self._closing.wait(self.times.beat):
+        """Beat and look, until there is a verdict."""
+        while not self._paused():
             try:
                 self._beat()
                 self._look()
+                self._answered = self._clock()
             except RuntimeError as error:  # of the store: its host, the launcher or rank 0, is gone
                 if not self._closing.is_set():
                     self.end(f"rank 0 or the launcher is gone: {first_line(error)}", RESUME, Verdict.UNAVAILABLE.code)
             if self._ending is not None:
                 break
+
+    def _guard(self) -> None:
+        """See that the store answers, and that this process leaves once there is a verdict.
+
+        A request to a store whose process stands still, or whose machine is cut off, may wait for ever.
+        """
+        while self._ending is None and not self._paused():
+            if self._clock() - self._answered > self.times.silence and self._ending is None:
+                message = f"rank 0 or the launcher did not answer within {self.times.silence:g} s, at {self._doing}"
+                self._ending = Ending(message, RESUME, Verdict.UNAVAILABLE.code, self._rank)
         if self._ending is not None and not self._closing.wait(self.times.leave):
             self._leave(self._ending)
+
+    def _paused(self) -> bool:
+        """Wait from one sign of life to the next; whether it is time to stop.
+
+        Forgets how long others have been silent if this process did not run meanwhile itself.
+        """
+        began = self._clock()
+        if self._closing.wait(self.times.beat):
+            return True
+        now = self._clock()
+        if now - began - self.times.beat > self.times.suspicion:
+            self._seen, self._answered = {}, now
+            self._waiting = None if self._waiting is None else now
+        return False
 
     def _beat(self) -> None:
         self._beats += 1

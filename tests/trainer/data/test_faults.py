@@ -82,7 +82,7 @@ def started(folder: Path, work: Path, pids: Path) -> subprocess.Popen[str]:
         cwd=tiny.ROOT, env=os.environ | {"TEST_PROCESSES": str(pids)}, stderr=subprocess.PIPE, encoding="utf-8",
         start_new_session=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + tiny.SECONDS
     while len(list(pids.iterdir())) < 1 and child.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     return child
@@ -98,7 +98,7 @@ def is_alive(pid: int) -> bool:
 
 def all_gone(pids: Path) -> bool:
     """Whether all processes of a pool have ended within a while."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + tiny.SECONDS
     while time.monotonic() < deadline:
         if not any(is_alive(int(path.name)) for path in pids.iterdir()):
             return True
@@ -118,7 +118,7 @@ def test_ctrl_c_ends_all_processes_and_leaves_nothing(whom: str, folder: Path, t
             child.send_signal(signal.SIGINT)
         else:
             os.killpg(child.pid, signal.SIGINT)
-        _, error = child.communicate(timeout=60)
+        _, error = child.communicate(timeout=tiny.SECONDS)
     assert (child.returncode, error.splitlines()[-1]) == (130, "error: interrupted")
     assert "Traceback" not in error
     assert nothing_left(tmp_path / "work")
@@ -130,7 +130,7 @@ def test_ctrl_c_ends_all_processes_and_leaves_nothing(whom: str, folder: Path, t
 def test_sigterm_does_the_same(folder: Path, tmp_path: Path) -> None:
     child = started(folder, tmp_path / "work", tmp_path / "pids")
     child.send_signal(signal.SIGTERM)
-    _, error = child.communicate(timeout=60)
+    _, error = child.communicate(timeout=tiny.SECONDS)
     assert child.returncode == 143 and "Traceback" not in error
     assert nothing_left(tmp_path / "work")
     assert all_gone(tmp_path / "pids")
@@ -141,7 +141,7 @@ def test_sigterm_does_the_same(folder: Path, tmp_path: Path) -> None:
 def test_a_killed_preparation_leaves_no_process_and_no_final_name(folder: Path, tmp_path: Path) -> None:
     child = started(folder, tmp_path / "work", tmp_path / "pids")
     child.kill()
-    child.communicate(timeout=60)
+    child.communicate(timeout=tiny.SECONDS)
     assert child.returncode == -signal.SIGKILL
     assert all(path.name.startswith((".tmp-", ".lock")) for path in (tmp_path / "work").iterdir())
     assert all_gone(tmp_path / "pids")
@@ -159,7 +159,7 @@ def test_a_full_disk_leaves_nothing(limit: int, folder: Path, tmp_path: Path) ->
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
     )
     child = tiny.start_child(mix.arguments(folder, tmp_path / "work"), before=before)
-    _, error = child.communicate(timeout=60)
+    _, error = child.communicate(timeout=tiny.SECONDS)
     assert child.returncode == 6, error
     assert "file too large" in error and "make room, then prepare again" in error and "Traceback" not in error
     assert nothing_left(tmp_path / "work")

@@ -19,7 +19,7 @@ import pytest
 
 from tests.trainer import tiny
 
-SECONDS = 60.0  # after which ranks that have not ended fail the test
+SECONDS = 120.0  # after which ranks that have not ended fail the test
 
 # For tests whose ranks are processes. Elsewhere a process that has loaded torch must not be forked, and nothing of this
 # differs between systems.
@@ -46,7 +46,7 @@ class Started:
 
     def codes(self) -> list[int | None]:
         """How each rank has ended, None while it runs."""
-        found: list[int | None] = self.zygote.ask({})
+        found: list[int | None] = self.zygote.ask({"processes": self.processes})
         return found
 
     def wait(self, seconds: float = SECONDS, *, but: int | None = None) -> list[int]:
@@ -59,8 +59,9 @@ class Started:
                 return ended
             if time.monotonic() > until:
                 told = [self.said(rank) for rank in range(len(codes))]
-                for rank in range(len(codes)):
-                    self.signal(rank, signal.SIGKILL)
+                for rank, code in enumerate(codes):
+                    if code is None:
+                        self.signal(rank, signal.SIGKILL)
                 raise AssertionError(f"ranks did not end: {codes}, {told}")
             time.sleep(0.01)
 

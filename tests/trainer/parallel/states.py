@@ -17,7 +17,8 @@ from tests.golden.make_training import RECIPES, tokens_of
 from trainer.parallel.group import Group
 from trainer.parallel.layout import BUCKET, Layout
 from trainer.parallel.memory import memory_of
-from trainer.parallel.step import RankState, RankStep, fill, rank_state
+from trainer.parallel.state import RankState, fill, rank_state
+from trainer.parallel.step import RankStep
 
 Record = tuple[str, StepResult]  # the state root after a step, and its result
 

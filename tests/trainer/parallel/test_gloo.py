@@ -1,4 +1,4 @@
-"""Real processes over Gloo: the records of one device on every number of ranks, for a hundred steps."""
+"""Real processes over Gloo: the records of one device on every number of ranks; `soak.py` has 100 steps of each."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ EXACT, FOLD = (), (2, 2)
 
 # Ranks, micro-batches, fold, steps: counts that divide and that do not, fewer micro-batches than ranks.
 TRAININGS = [
-    (1, 2, EXACT, 100),
+    (1, 2, EXACT, 20),
     (2, 3, FOLD, 100),
     (3, 4, EXACT, 100),
-    (4, 4, FOLD, 100),
-    (6, 4, EXACT, 100),
-    (8, 3, FOLD, 100),
+    (4, 4, FOLD, 20),
+    (6, 4, EXACT, 10),
+    (8, 3, FOLD, 10),
     (1, 5, FOLD, 3),
     (2, 6, EXACT, 3),
     (3, 8, FOLD, 3),

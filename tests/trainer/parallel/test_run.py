@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -28,7 +25,7 @@ FOLDED = FOLDED.replace("body_bits = 14", "body_bits = 14\nfold = [2, 2]")
 QUICK = """
 import functools
 from trainer.parallel import launch
-launch.Times = functools.partial(launch.Times, beat=0.1)
+launch.Times = functools.partial(launch.Times, beat=0.1, leave=2.0)
 """
 # A rank is lost after 5 s, or 3 s when the network has failed: a busy machine may keep one waiting for a second.
 LOSING = """
@@ -74,7 +71,7 @@ def errors(ranks: Started) -> list[str]:
 
 def wait_for_steps(ranks: Started, work: Path, steps: int) -> None:
     """Until so many steps are in the metrics."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + tiny.SECONDS
     metrics = work / "metrics.jsonl"
     while not metrics.exists() or len(metrics.read_bytes().splitlines()) < steps:
         assert None in ranks.codes() and time.monotonic() < until, ranks.said(0)
@@ -190,7 +187,7 @@ def test_a_lost_rank_ends_all_others_with_one_message_that_names_it(
     ranks = start(zygote, prepared, 3, before=LOSING + SLOW + FLUSH)
     wait_for_steps(ranks, prepared, 8)
     ranks.signal(rank, number)
-    assert ranks.wait(20, but=rank) == [Verdict.UNAVAILABLE.code] * 2, [ranks.said(r) for r in range(3)]
+    assert ranks.wait(but=rank) == [Verdict.UNAVAILABLE.code] * 2, [ranks.said(r) for r in range(3)]
     if number == signal.SIGSTOP:
         ranks.signal(rank, signal.SIGKILL)
     if rank:  # rank 0 held the store as well: torchrun holds it elsewhere
@@ -227,7 +224,7 @@ def test_a_bug_on_one_rank_ends_all_with_its_trace(zygote: Zygote, prepared: Pat
 
 def test_a_rank_that_does_not_come_is_named(zygote: Zygote, prepared: Path) -> None:
     ranks = start(zygote, prepared, 3, "--wait", "5", rank_1=AT_STEP_3.format(what="time.sleep(100)"))
-    assert ranks.wait(20) == [Verdict.UNAVAILABLE.code] * 3
+    assert ranks.wait() == [Verdict.UNAVAILABLE.code] * 3
     assert errors(ranks) == ["error: rank 1 did not come within 5 s, at step 3"]
 
 
@@ -268,28 +265,28 @@ def test_what_is_wrong_from_the_start_is_told_once(
     assert not (prepared / "recipe.json").exists()
 
 
+# Dies when the ranks have met, and connect to each other.
+DIE_CONNECTING = """
+import os
+from trainer.parallel import torch_group
+torch_group.dist.init_process_group = lambda *more, **options: os._exit(9)
+"""
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_rank_that_is_lost_while_all_connect_is_named(zygote: Zygote, prepared: Path, lost: int) -> None:
+    ranks = start(zygote, prepared, 3, before=LOSING, **{f"rank_{lost}": DIE_CONNECTING})
+    assert ranks.wait(but=lost) == [Verdict.UNAVAILABLE.code] * 2, [ranks.said(rank) for rank in range(3)]
+    if lost:
+        (told,) = errors(ranks)
+        assert told.startswith("error: rank 1 gave no sign of life for ") and told.endswith(", at the start")
+    else:
+        assert errors(ranks) and all("rank 0" in told for told in errors(ranks))
+
+
 def test_a_rank_that_never_starts_is_named(zygote: Zygote, prepared: Path) -> None:
     start_soon = QUICK + "launch.Times = functools.partial(launch.Times, start=3.0)"
     before = {0: start_soon, 1: "import os; os._exit(0)", 2: start_soon}
     ranks = zygote.start(3, *tiny.run_arguments(prepared), before=before)
-    assert ranks.wait(20) == [5, 0, 5]
+    assert ranks.wait() == [5, 0, 5]
     assert errors(ranks) == ["error: rank 1 did not come within 3 s, at the start"]
-
-
-def test_torchrun(prepared: Path, finished_once: Path) -> None:
-    """The launcher itself, which holds the store."""
-    pytest.importorskip("torch", reason="torch is not installed")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    where = ["--master-addr", "127.0.0.1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    done = subprocess.run(
-        [*launcher, *where, "-m", "trainer", *tiny.run_arguments(prepared)],
-        cwd=tiny.ROOT,
-        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    tiny.assert_same_run(prepared, finished_once)
-    assert done.stdout.startswith("step 24 of 24\nstate ")

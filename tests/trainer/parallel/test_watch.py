@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -158,6 +159,47 @@ def test_a_lost_store_ends_the_rank_that_uses_it(watches: list[Watch], store: Me
     until(lambda: all(map(ended, watches)))
     for watch in watches:
         with pytest.raises(RankLost, match="^rank 0 or the launcher is gone: Broken pipe$"):
+            watch.check()
+
+
+def test_a_store_that_does_not_answer_ends_the_rank_that_waits_for_it(
+    watches: list[Watch], store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that holds it stands still, or its machine is cut off: a request waits for ever."""
+    monkeypatch.setattr(module, "leave", lambda code: None)
+    watches[1].doing("step 5")
+    goes_on = threading.Event()
+    monkeypatch.setattr(store, "set", lambda *more: goes_on.wait(60))
+    until(lambda: all(map(ended, watches)))
+    with pytest.raises(RankLost, match=r"^rank 0 or the launcher did not answer within 0\.3 s, at step 5$"):
+        watches[1].check()
+    goes_on.set()
+
+
+def test_a_rank_that_was_stopped_itself_misses_nobody(store: MemoryStore) -> None:
+    """Its clock has gone on for an hour between two signs of life; then it counts anew."""
+    stopped, goes = [0.0], threading.Event()
+
+    class Closing(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            found = super().wait(timeout)
+            if threading.current_thread().name == "watch" and not stopped[0] and goes.is_set():
+                stopped[0] = 3600.0
+            return found
+
+    watch = Watch(store, 0, 2, TIMES, clock=lambda: time.monotonic() + stopped[0])
+    watch._closing = Closing()
+    with contextlib.closing(watch):  # or its guard ends this process
+        store.set("beat/1", "1 0")
+        watch.meet()
+        watch.waiting(True)
+        goes.set()
+        until(lambda: stopped[0] > 0)
+        time.sleep(2 * TIMES.beat)
+        watch.check()
+        watch.waiting(False)
+        until(lambda: ended(watch))  # the other rank is silent all the same
+        with pytest.raises(RankLost, match="^rank 1 gave no sign of life for 0.3 s"):
             watch.check()
 
 

@@ -32,10 +32,11 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         if "size" in request:
-            codes = {_rank(rank, request): None for rank in range(request["size"])}
-            answer: Any = list(codes)
+            answer: Any = [_rank(rank, request) for rank in range(request["size"])]
+            codes |= dict.fromkeys(answer)
         else:
-            answer = _codes(codes)
+            _look(codes)
+            answer = [codes[process] for process in request["processes"]]
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
     for process, code in codes.items():
@@ -44,13 +45,12 @@ def main() -> None:
                 os.kill(process, signal.SIGKILL)
 
 
-def _codes(codes: dict[int, int | None]) -> list[int | None]:
+def _look(codes: dict[int, int | None]) -> None:
     """How each rank has ended, None while it runs."""
     for process, code in codes.items():
         if code is None:
             found, status = os.waitpid(process, os.WNOHANG)
             codes[process] = os.waitstatus_to_exitcode(status) if found else None
-    return list(codes.values())
 
 
 def _rank(rank: int, request: dict[str, Any]) -> int:

@@ -1,1 +1,0 @@
-"""Publication while training: the run folder grows with the run, and is whole at every moment."""
