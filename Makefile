@@ -8,13 +8,16 @@ ARGS ?=
 JOBS ?= auto
 BIN := .venv/bin
 GPU_PYTHON ?= $(BIN)/python
+PYTHON_ANY ?= $(or $(PYTHON),python3)
+TARGET ?= manifest
+SECONDS ?= 600
 export PYTHON TORCH
 
 .DEFAULT_GOAL := help
-.PHONY: help verify nightly test test-gpu lint format bench wheel oldest clean
+.PHONY: help verify nightly test test-gpu lint format bench wheel oldest lock release-check audit fuzz clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 verify: ## verify a step of the bundled run on the CPU (STEP=48213 RUN=open-nano)
 	@sh tools/venv.sh verify
@@ -57,6 +60,19 @@ wheel: ## build sdist and wheel into dist/ and check what they contain and bring
 oldest: ## verify a step with the oldest allowed versions of numpy and all others
 	@sh tools/venv.sh dev
 	$(BIN)/python tools/check_oldest.py
+
+lock: ## resolve the dependencies anew into requirements/ (for every platform, with digests)
+	$(PYTHON_ANY) tools/release.py lock
+
+release-check: ## build sdist and wheel twice, compare their bytes, install by the lock, write the SBOM into dist/
+	$(PYTHON_ANY) tools/release.py check
+
+audit: ## look every locked version up in the advisory database (needs the network)
+	$(PYTHON_ANY) tools/release.py audit
+
+fuzz: ## fuzz one target for some time (TARGET=manifest SECONDS=600; atheris, if installed, follows coverage)
+	@sh tools/venv.sh dev
+	$(BIN)/python -m tests.fuzz.run $(TARGET) --seconds $(SECONDS) $(ARGS)
 
 clean: ## remove .venv, caches and builds
 	rm -rf .venv build dist .bench .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

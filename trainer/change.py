@@ -6,7 +6,6 @@ their folder, which nobody looks at until then. So a kill leaves the run as it w
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import shutil
@@ -19,7 +18,7 @@ from auditkit.formats.data_spec import DataSpec
 from auditkit.formats.timeline import check_change, check_changes
 from auditkit.replay.changes import changes
 from trainer import lock, prepared, recipe_toml
-from trainer.disk import TEMPORARY, explain, remove, remove_temporaries, sync_file, sync_folder
+from trainer.disk import TEMPORARY, explain, link_or_copy, remove, remove_temporaries, sync_folder
 from trainer.log import read_rows
 from trainer.prepared import Prepared
 from trainer.recheck import corpus_files
@@ -209,7 +208,7 @@ def _bring(source: Work, home: Work, found: Prepared) -> None:
         for path in paths:
             target = temporary / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            _link_or_copy(source.folder / path, target)
+            link_or_copy(source.folder / path, target)
         for parent, _, _ in os.walk(temporary):
             sync_folder(Path(parent))
         if home.folder.exists():  # of a change that came to nothing
@@ -219,15 +218,6 @@ def _bring(source: Work, home: Work, found: Prepared) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
         raise explain(error, None, then="declare the change again") from error
     sync_folder(home.folder.parent)
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    with contextlib.suppress(OSError):
-        os.link(source, target)
-        return
-    with source.open("rb") as reader, target.open("xb") as writer:
-        shutil.copyfileobj(reader, writer, 1 << 20)
-        sync_file(writer)
 
 
 def _drop_unused(course: Course) -> None:

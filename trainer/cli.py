@@ -16,6 +16,7 @@ from trainer.data import command
 from trainer.data.command import names_sources
 from trainer.disk import explain
 from trainer.held import CHECK_EVERY
+from trainer.live import command as publication
 
 if TYPE_CHECKING:
     from trainer.run import Machine
@@ -72,14 +73,16 @@ def _prepare(arguments: argparse.Namespace) -> Ended:
 def _run(arguments: argparse.Namespace) -> Ended:
     from trainer.run import RunOptions, start
 
-    options = RunOptions(arguments.steps, arguments.state_every, arguments.keep_states, _machine(arguments))
+    kept, live = (arguments.state_every, arguments.keep_states), publication.options(arguments)
+    options = RunOptions(arguments.steps, *kept, _machine(arguments), live)
     return start(arguments.recipe, arguments.work, options)
 
 
 def _resume(arguments: argparse.Namespace) -> Ended:
     from trainer.run import resume
 
-    return resume(arguments.work, steps=arguments.steps, machine=_machine(arguments))
+    live = publication.options(arguments)
+    return resume(arguments.work, steps=arguments.steps, machine=_machine(arguments), publication=live)
 
 
 def _change(arguments: argparse.Namespace) -> Ended:
@@ -122,6 +125,7 @@ def _parser(by_options: bool) -> argparse.ArgumentParser:
     _add_resume(commands.add_parser("resume", help="go on from the last complete state, to the same bits"))
     _add_change(commands.add_parser("change", help="declare another recipe or other data from the last state on"))
     _add_publish(commands.add_parser("publish", help="write the run folder that others verify"))
+    _add_upload(commands.add_parser("upload", help="repeat the upload of a run that is published while it is trained"))
     return parser
 
 
@@ -137,6 +141,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state-every", type=_positive, default=100, metavar="K", help="keep every K-th (default 100)")
     parser.add_argument("--keep-states", type=_steps, default=(), metavar="A,B,..", help="further states to keep")
     _add_machine(parser)
+    publication.add_arguments(parser, _positive)
     parser.set_defaults(call=_run)
 
 
@@ -144,6 +149,7 @@ def _add_resume(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("work", metavar="WORK", type=Path, help="work folder of a run that was begun")
     parser.add_argument("--steps", type=_positive, help="a new number of steps in all, at most the recipe's total")
     _add_machine(parser)
+    publication.add_arguments(parser, _positive)
     parser.set_defaults(call=_resume)
 
 
@@ -177,6 +183,12 @@ def _add_publish(parser: argparse.ArgumentParser) -> None:
         "--origin", metavar="NAME", help="name of that log, never used for another run (default: auditkit-run/RUN_ID)"
     )
     parser.set_defaults(call=_publish)
+
+
+def _add_upload(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("work", metavar="WORK", type=Path, help="work folder")
+    publication.add_upload(parser, _positive)
+    parser.set_defaults(call=publication.upload)
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:

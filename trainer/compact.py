@@ -18,6 +18,7 @@ from auditkit.formats.stream import batch_digest, token_bytes
 from auditkit.formats.timeline import Segment
 from auditkit.numerics.cross_entropy import mean_losses
 from auditkit.numerics.schedule import learning_rates
+from auditkit.replay.windows import Windows
 from trainer.prepared import Prepared, open_ids
 from trainer.segments import Course
 from trainer.witness import read_leaves
@@ -51,24 +52,34 @@ def encode_records(course: Course, rows: Sequence[RecordRow]) -> bytes:
     Raises `BadArtifact` naming step and field where another value would be derived.
     """
     leaves = read_leaves(course.work.folder, len(rows), course.timeline.leaves_before)
-    return encode_all([_records(course, segment, rows, leaves) for segment in course.timeline.segments])
+    parts = []
+    for segment in course.timeline.segments:
+        own = slice(segment.start, segment.stop)
+        parts.append(derivable(segment, course.batches(segment), segment.start, rows[own], leaves[own]))
+    return encode_all(parts)
 
 
-def _records(
-    course: Course, segment: Segment, rows: Sequence[RecordRow], leaves: Sequence[tuple[MicroBatchLeaf, ...]]
+def derivable(
+    segment: Segment,
+    batches: Windows,
+    first: int,
+    rows: Sequence[RecordRow],
+    leaves: Sequence[tuple[MicroBatchLeaf, ...]],
 ) -> CompactRecords:
-    """The records of one segment, given the rows and the leaves of all steps."""
-    recipe, steps = segment.recipe, range(segment.start, segment.stop)
-    own = (CompactRow(rows[step].state_after, rows[step].gradient, rows[step].norm, leaves[step]) for step in steps)
+    """The compact records of consecutive steps of one segment, the first of which is `first`.
+
+    Raises `BadArtifact` naming step and field where a verifier would derive another value.
+    """
+    recipe, steps = segment.recipe, range(first, first + len(rows))
+    own = (CompactRow(row.state_after, row.gradient, row.norm, parts) for row, parts in zip(rows, leaves, strict=True))
     compact = CompactRecords(recipe.batch.micro_batches, tuple(own))
     losses = mean_losses([row.loss_sum for row in compact.steps], recipe.batch.sequences * recipe.model.context_length)
     derived = compact.rows(
-        batches=[batch_digest(tokens) for tokens in course.batches(segment).batches(segment.stop, segment.start)],
+        batches=[batch_digest(tokens) for tokens in batches.batches(steps.stop, first)],
         losses=losses.view(np.uint32).tolist(),
-        rates=learning_rates(recipe.schedule, segment.start, segment.stop).view(np.uint32).tolist(),
+        rates=learning_rates(recipe.schedule, first, steps.stop).view(np.uint32).tolist(),
     )
-    for step, other in zip(steps, derived, strict=True):
-        row = rows[step]
+    for step, row, other in zip(steps, rows, derived, strict=True):
         if row != other:
             wrong = next(field.name for field in fields(row) if getattr(row, field.name) != getattr(other, field.name))
             raise BadArtifact(f"record {step}: its {wrong} does not follow from leaves, ids and recipe")

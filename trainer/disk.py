@@ -96,6 +96,16 @@ def write_atomic(path: Path, data: bytes) -> None:
         file.write(data)
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file that nobody changes a second name, or a copy where the file system has no links; OSError."""
+    with contextlib.suppress(OSError):
+        os.link(source, target)
+        return
+    with source.open("rb") as reader, target.open("xb") as writer:
+        shutil.copyfileobj(reader, writer, 1 << 20)
+        sync_file(writer)
+
+
 def remove_temporaries(folder: Path) -> None:
     """Delete what a killed process left unfinished in a folder; call only while holding the folder's lock."""
     for entry in folder.glob(f"{TEMPORARY}*"):

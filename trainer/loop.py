@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol
@@ -34,17 +35,22 @@ class Log(Protocol):
     def sync(self) -> None: ...
 
 
+def _unheard(step: int) -> None:
+    """Nobody waits for complete states."""
+
+
 @dataclass(frozen=True)
 class Training(Generic[S]):
     """What stays the same in a segment of a run; who computes may differ between two resumes without changing a bit.
 
-    `settings.steps` is where the segment ends.
+    `settings.steps` is where the segment ends. `completed` is told of each complete state, in another thread.
     """
 
     work: Work
     settings: Settings
     batches: Windows
     runner: Runner[S]
+    completed: Callable[[int], None] = _unheard
 
     def train(self, state: S, log: Log, stop: StopRequest) -> S:
         """Step until the last step or a stop request, and leave a complete state of the step reached.
@@ -79,13 +85,14 @@ class Training(Generic[S]):
     def save(self, state: S, log: Log) -> None:
         """Begin to write a state: first what was appended so far, then the state; it is complete after `settle`."""
         step = state.step
-        self.runner.write(state, self.work.state(step), log.sync, lambda: self._drop_before(step))
+        self.runner.write(state, self.work.state(step), log.sync, lambda: self._complete(step))
 
-    def _drop_before(self, step: int) -> None:
-        """Remove the states that were kept only for a resume, now that there is a later one."""
+    def _complete(self, step: int) -> None:
+        """Remove the states that were kept only for a resume, now that there is a later one, and tell of that."""
         for number in complete_steps(self.work.states):
             if number < step and not self.settings.keeps(number):
                 remove(self.work.state(number))
+        self.completed(step)
 
     def _step(self, state: S, log: Log, stop: StopRequest) -> tuple[S, str]:
         started = time.perf_counter()

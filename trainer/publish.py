@@ -28,7 +28,6 @@ from auditkit.formats.run import (
     run_id,
     state_path,
 )
-from auditkit.formats.segment import LogEntry
 from trainer import compact, lock, signed_log, witness
 from trainer.disk import TEMPORARY, explain, sync_file, sync_folder
 from trainer.log import Lengths, read_rows
@@ -65,7 +64,7 @@ def publish(folder: Path, out: Path, options: PublishOptions) -> str:
     Raises `UsageError` if `out` exists, `Incomplete` if the run or a state is, `BadArtifact` if a check fails, and what
     loading the key of the log raises.
     """
-    _check_options(options)
+    check_options(options)
     key = signed_log.load_key(options.log_key, options.origin)
     if out.exists() or out.is_symlink():
         raise UsageError(f"{out}: exists already", hint="a published run is never changed; choose another folder")
@@ -74,7 +73,7 @@ def publish(folder: Path, out: Path, options: PublishOptions) -> str:
         whole = Course.load(work)
         last = _last_step(work, whole.settings, partial=options.partial)
         course = whole.until(last)
-        steps = _states_to_publish(course, last, options.states)
+        steps = states_to_publish(course, last, options.states)
         rows = read_rows(folder, last)
         # 1. text  2. leaves and tokens of each record  3. states, which ties them to the records
         # 4. what no other file repeats, against the digests of the training
@@ -95,14 +94,16 @@ def publish(folder: Path, out: Path, options: PublishOptions) -> str:
             records = chain(rows, segments, run_id(options.name, course.stages[0].recipe, specs[0]))
             entries = list(log_entries(records, segments))
             publisher = signed_log.write(temporary, entries, key, options.origin) if key else None
-            manifest = _manifest(options, course, specs, entries, roots, artifacts, publisher)
+            log = Log(len(entries), log_root(entries))
+            manifest = make_manifest(options, course, specs, log, roots, artifacts, publisher)
             _write(temporary, MANIFEST, manifest.encode())
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     signed = f"\nsigned {manifest.publisher.text}" if manifest.publisher else ""
     return f"run    {manifest.run_id()}\nsteps  {last}\nstates {' '.join(map(str, steps))}\nbytes  {size}{signed}"
 
 
-def _check_options(options: PublishOptions) -> None:
+def check_options(options: PublishOptions) -> None:
+    """Refuse a name or mirrors that no manifest may have; raises `UsageError`."""
     try:
         check_segment(options.name, "--name")
         check_mirrors(options.mirrors)
@@ -122,7 +123,11 @@ def _last_step(work: Work, settings: Settings, *, partial: bool) -> int:
     return done
 
 
-def _states_to_publish(course: Course, last: int, chosen: tuple[int, ...] | None) -> list[int]:
+def states_to_publish(course: Course, last: int, chosen: tuple[int, ...] | None) -> list[int]:
+    """The steps whose states are published of a run up to step `last`; `chosen` are those besides first and last.
+
+    None: all that were to be kept. Raises `Incomplete` or `UsageError` where one is missing.
+    """
     work, settings = course.work, course.settings
     complete = set(complete_steps(work.states))
     lost = {stage.step for stage in course.stages[1:]} - complete
@@ -186,13 +191,19 @@ def _copy_steps(course: Course, target: Path, last: int) -> list[Artifact]:
 
 def _copy_corpora(course: Course, target: Path) -> list[Artifact]:
     """Copy corpora and the tokenizer, which is the same for all; returns their artifacts."""
+    paths = corpus_paths(course)
+    for path in paths:
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+    return [_copy_file(course.work.folder, target, path, None) for path in paths]
+
+
+def corpus_paths(course: Course) -> list[str]:
+    """The paths of all corpora, and of the tokenizer, in work folder and run folder."""
     paths: list[str] = []
     for stage in course.homes():
         files = corpus_files(course.home(stage), stage.prepared)
         paths += [f"{stage.home}/{path}" for path in files if path != TOKENIZER] if stage.home else files
-    for path in paths:
-        (target / path).parent.mkdir(parents=True, exist_ok=True)
-    return [_copy_file(course.work.folder, target, path, None) for path in paths]
+    return paths
 
 
 def _copy_states(work: Work, target: Path, steps: Sequence[int]) -> list[Artifact]:
@@ -226,20 +237,21 @@ def _copy_file(source: Path, target: Path, path: str, length: int | None) -> Art
     return Artifact(path, hasher.size, hasher.hexdigest())
 
 
-def _manifest(
+def make_manifest(
     options: PublishOptions,
     course: Course,
     specs: Sequence[DataSpec],
-    entries: Sequence[LogEntry],
+    log: Log,
     roots: dict[int, Digest],
     artifacts: Sequence[Artifact],
     publisher: NoteKey | None,
 ) -> RunManifest:
+    """The manifest of a run up to the end of `course`, with the data sections that are published."""
     return RunManifest(
         name=options.name,
         recipe=course.stages[0].recipe,
         data=specs[0],
-        log=Log(len(entries), log_root(entries)),
+        log=log,
         artifacts=tuple(sorted(artifacts, key=lambda artifact: artifact.path)),
         states=tuple(PublishedState(step, state_path(step), root) for step, root in sorted(roots.items())),
         mirrors=options.mirrors,

@@ -23,6 +23,8 @@ from auditkit.verdict import Verdict
 from trainer import lock, prepared, recipe_toml, witness
 from trainer.disk import remove_temporaries, write_atomic
 from trainer.held import CHECK_EVERY
+from trainer.live.session import Session
+from trainer.live.settings import NOT_PUBLISHED, LiveOptions
 from trainer.log import RunLog, read_rows
 from trainer.loop import Training
 from trainer.parallel.place import launched
@@ -59,6 +61,7 @@ class RunOptions:
     state_every: int
     keep_states: tuple[int, ...]
     machine: Machine = Machine()
+    publication: LiveOptions = NOT_PUBLISHED
 
 
 Ended = tuple[int, str]  # the exit code, and a summary for people
@@ -70,15 +73,19 @@ def start(recipe_path: Path, folder: Path, options: RunOptions) -> Ended:
 
     Raises `UsageError` if the folder holds a run already or recipe, options and data do not fit.
     """
-    return _on(options.machine, folder, lambda open_runner: _start(recipe_path, folder, options, open_runner))
+    session = Session(options.publication)
+    return session.ended(
+        _on(options.machine, folder, lambda runner: _start(recipe_path, folder, options, runner, session))
+    )
 
 
-def resume(folder: Path, *, steps: int | None, machine: Machine) -> Ended:
+def resume(folder: Path, *, steps: int | None, machine: Machine, publication: LiveOptions = NOT_PUBLISHED) -> Ended:
     """Go on from the last complete state, up to `steps` if given; returns the exit code and a summary for people.
 
     Raises `UsageError` if there is no run, `BadArtifact` if a file of it was damaged.
     """
-    return _on(machine, folder, lambda open_runner: _resume(folder, steps, open_runner))
+    session = Session(publication)
+    return session.ended(_on(machine, folder, lambda runner: _resume(folder, steps, runner, session)))
 
 
 def _on(machine: Machine, folder: Path, lead: Callable[[Open], Ended]) -> Ended:
@@ -98,8 +105,8 @@ def _on(machine: Machine, folder: Path, lead: Callable[[Open], Ended]) -> Ended:
     return lead(alone)
 
 
-def _start(recipe_path: Path, folder: Path, options: RunOptions, open_runner: Open) -> Ended:
-    with lock.hold(folder):
+def _start(recipe_path: Path, folder: Path, options: RunOptions, open_runner: Open, session: Session) -> Ended:
+    with lock.hold(folder), session:
         work = Work(folder)
         data = prepared.load(work)
         recipe = recipe_toml.load(recipe_path)
@@ -111,17 +118,20 @@ def _start(recipe_path: Path, folder: Path, options: RunOptions, open_runner: Op
             )
         course = Course.begin(work, recipe, data, _settings(recipe, options))
         runner = open_runner(course, course.timeline.segments[0])  # before anything says that the run was started
+        session.begin(course)
         work.save_settings(course.own)
         write_atomic(work.recipe, recipe.encode())
-        return _go_on(course, open_runner, runner)
+        return _go_on(course, open_runner, session, runner)
 
 
-def _resume(folder: Path, steps: int | None, open_runner: Open) -> Ended:
-    with lock.hold(folder):
+def _resume(folder: Path, steps: int | None, open_runner: Open, session: Session) -> Ended:
+    with lock.hold(folder), session:
         course = Course.load(Work(folder))
+        keep = session.remember(course)
         if steps is not None and steps != course.steps:
-            course = _with_steps(course, steps)
-        return _go_on(course, open_runner)
+            course = _with_steps(course, steps, keep)
+        session.go_on(course)
+        return _go_on(course, open_runner, session)
 
 
 def _settings(recipe: Recipe, options: RunOptions) -> Settings:
@@ -133,7 +143,7 @@ def _settings(recipe: Recipe, options: RunOptions) -> Settings:
     return Settings(steps, options.state_every, options.keep_states)
 
 
-def _with_steps(course: Course, steps: int) -> Course:
+def _with_steps(course: Course, steps: int, keep: tuple[int, ...]) -> Course:
     last = course.stages[-1]
     check_steps(last.recipe, steps)
     done = max(complete_steps(course.work.states), default=0)
@@ -141,7 +151,7 @@ def _with_steps(course: Course, steps: int) -> Course:
         raise UsageError(f"{steps} steps are fewer than the {done} that are done")
     if steps <= last.step:
         raise UsageError(f"{steps} steps are none of the segment that begins with step {last.step}")
-    return course.with_steps(steps)
+    return course.with_steps(steps, keep)
 
 
 def check_steps(recipe: Recipe, steps: int) -> None:
@@ -154,26 +164,28 @@ def check_steps(recipe: Recipe, steps: int) -> None:
         )
 
 
-def _go_on(course: Course, open_runner: Open, runner: Runner[Any] | None = None) -> Ended:
+def _go_on(course: Course, open_runner: Open, session: Session, runner: Runner[Any] | None = None) -> Ended:
     """Train from the last complete state to the end, segment by segment; `runner` is that of the first one."""
     work = course.work
     remove_temporaries(work.folder)
     work.states.mkdir(exist_ok=True)
     remove_temporaries(work.states)
+    session.start()
     with watch_signals() as stop:
         while True:
             segment = course.timeline.segment(max(complete_steps(work.states), default=0))
-            summary = _segment(course, segment, runner or open_runner(course, segment), stop)
+            summary = _segment(course, segment, runner or open_runner(course, segment), stop, session)
             if summary:
+                session.trained(stopped=bool(stop) or max(complete_steps(work.states)) < course.steps)
                 return exit_code(stop), summary
             runner = None
 
 
-def _segment(course: Course, segment: Segment, runner: Runner[Any], stop: StopRequest) -> str:
+def _segment(course: Course, segment: Segment, runner: Runner[Any], stop: StopRequest, session: Session) -> str:
     """Train one segment from the last complete state; the summary at the end or when stopped, else an empty text."""
     batches = course.batches(segment)
     runner.self_test()  # MachineFault: such a machine would publish what nobody else can repeat
-    training = Training(course.work, course.settings_of(segment), batches, runner)
+    training = Training(course.work, course.settings_of(segment), batches, runner, session.completed)
     state, log = _recover(training, course)
     try:
         with log:

@@ -145,16 +145,17 @@ class Course:
         else:
             self.work.segments.unlink(missing_ok=True)
 
-    def with_steps(self, steps: int) -> Course:
-        """The same run with another end, saved."""
+    def with_steps(self, steps: int, keep: tuple[int, ...] = ()) -> Course:
+        """The same run with another end, saved; states `keep` are to be kept besides the others."""
         *before, last = self.stages
         made = replace(self, stages=(*before, replace(last, steps=steps)))
         made.check_data()
+        own = replace(self.own, keep_states=tuple(sorted({*self.own.keep_states, *keep})))
+        made = replace(made, own=own if before else replace(own, steps=steps))
+        if made.own != self.own:
+            self.work.save_settings(made.own)
         if before:
             made.save_later()
-            return made
-        made = replace(made, own=replace(self.own, steps=steps))
-        self.work.save_settings(made.own)
         return made
 
     def until(self, steps: int) -> Course:

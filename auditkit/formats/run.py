@@ -31,6 +31,9 @@ FORMAT = "auditkit/run/v1"
 FORMAT_2 = "auditkit/run/v2"  # the data have declared sources, which a reader of v1 does not know
 FORMAT_3 = "auditkit/run/v3"  # there are several segments
 RECORDS, LEAVES, STREAM, STREAM_INDEX = "records.bin", "leaves.bin", "stream.bin", "stream.idx"
+GROWING = frozenset({RECORDS, LEAVES, STREAM, STREAM_INDEX})
+"""Files that are only ever appended to: what a manifest says of one holds of its first `size` bytes."""
+
 STATE_DOCUMENT, STATE_INDEX = DOCUMENT_FILE, INDEX_FILE
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from auditkit.errors import AuditkitError, BadArtifact, Unavailable
 from auditkit.formats.digest import Digest, content_digest
+from auditkit.formats.run import GROWING
 from auditkit.store.cache import Cache
 from auditkit.store.failures import Failures
 from auditkit.store.part import Part, Vanished
@@ -25,6 +26,11 @@ class Object:
     path: str
     size: int  # bytes
     digest: Digest
+
+    @property
+    def grows(self) -> bool:
+        """Whether more bytes may follow, of a run that is still being published."""
+        return self.path in GROWING
 
 
 class Memory:
@@ -87,7 +93,7 @@ class Fetcher:
     def _fill(self, part: Part, wanted: Object, places: Sequence[Remote], failures: Failures) -> bool:
         if part.have == wanted.size and part.digest() == wanted.digest:
             return True  # an empty object, or a leftover that was complete
-        piece = Piece(0, wanted.size, wanted.size)
+        piece = Piece(0, wanted.size, wanted.size, wanted.grows)
         return self._try(
             wanted.path, piece, part, lambda: require_digest(part.digest(), wanted.digest), places, failures
         )

@@ -25,11 +25,15 @@ def chunks(file: RawIOBase | BufferedIOBase, chunk_bytes: int, limit: int | None
         left = None if left is None else left - n
 
 
-def digest_of(path: Path, chunk_bytes: int, advance: Callable[[int], None] = lambda n: None) -> Digest:
-    """BLAKE3 of a file in hex; `advance` is told the bytes done; OSError if it cannot be read."""
+def digest_of(
+    path: Path, chunk_bytes: int, advance: Callable[[int], None] = lambda n: None, *, limit: int | None = None
+) -> Digest:
+    """BLAKE3 of a file, or of its first `limit` bytes, in hex; `advance` is told the bytes done; OSError if it cannot
+    be read.
+    """
     hasher = Hasher()
     with path.open("rb", buffering=0) as file:
-        for chunk in chunks(file, chunk_bytes):
+        for chunk in chunks(file, chunk_bytes, limit):
             hasher.update(chunk)
             advance(len(chunk))
     return hasher.hexdigest()
@@ -49,10 +53,10 @@ def regular_size(path: Path) -> int | None:
     return status.st_size
 
 
-def require_size(path: Path, size: int) -> bool:
-    """Whether there is a file at `path`; BadArtifact when its size is not `size` bytes."""
+def require_size(path: Path, size: int, *, grows: bool = False) -> bool:
+    """Whether there is a file at `path`; BadArtifact when its size is not `size` bytes, or more where it `grows`."""
     found = regular_size(path)
-    if found is not None and found != size:
+    if found is not None and found != size and not (grows and found > size):
         raise BadArtifact(f"{path}: {found:,} bytes, but the manifest declares {size:,}")
     return found is not None
 

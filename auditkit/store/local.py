@@ -9,6 +9,7 @@ from pathlib import Path
 from auditkit.errors import BadArtifact, Unavailable
 from auditkit.formats.digest import Digest
 from auditkit.formats.limits import LIMITS
+from auditkit.formats.run import GROWING
 from auditkit.store.cache import Cache
 from auditkit.store.disk import reading
 from auditkit.store.failures import Failures
@@ -43,7 +44,7 @@ class Local:
         for folder in self._folders:
             place = folder.file(wanted.path)
             try:
-                if require_size(place, wanted.size):
+                if require_size(place, wanted.size, grows=wanted.grows):
                     self.require(place, wanted)
                     return place
             except (BadArtifact, Unavailable) as error:
@@ -55,7 +56,7 @@ class Local:
         for folder in self._folders:
             place = folder.file(path)
             try:
-                if require_size(place, piece.total):
+                if require_size(place, piece.total, grows=piece.grows):
                     return _judged(place, piece, judge)
             except (BadArtifact, Unavailable) as error:
                 failures.add(error)
@@ -78,7 +79,7 @@ class Local:
                 found = folder.file(path).stat().st_size
             except OSError:
                 continue
-            if size is None or found == size:
+            if size is None or found == size or (path in GROWING and found > size):
                 return True
         return self._cache().has(digest, size)
 
@@ -102,7 +103,7 @@ class Local:
                 return
             self._progress.start(f"checking {wanted.path}", wanted.size)
             try:
-                found = digest_of(place, self._limits.chunk_bytes, self._progress.advance)
+                found = digest_of(place, self._limits.chunk_bytes, self._progress.advance, limit=wanted.size)
             finally:
                 self._progress.finish()
         try:

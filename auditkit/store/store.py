@@ -8,6 +8,7 @@ from pathlib import Path
 
 from auditkit.errors import BadArtifact, Unavailable, Unsupported, UsageError
 from auditkit.formats.digest import Digest, content_digest
+from auditkit.formats.run import GROWING
 from auditkit.store.cache import Cache
 from auditkit.store.failures import Failures
 from auditkit.store.fetch import Check, Fetcher, Object, require_content
@@ -87,6 +88,8 @@ class Store:
     def file(self, path: str, size: int, digest: Digest) -> Path:
         """A local file with these contents: the run's own in place, else the cached one, fetched if need be.
 
+        One of formats.run.GROWING has them as its first bytes: in the run's folder more may follow.
+
         The digest was checked just now, or earlier by this store if the file has not changed since. BadArtifact: the
         bytes are wrong wherever there are any; Unavailable: they cannot be had; Unsupported: the disk refuses.
         """
@@ -135,7 +138,7 @@ class Store:
             raise Unsupported(f"{path}: a range of {length:,} bytes is above the limit of {self.limits.range_bytes:,}")
 
         judge = _judge(digest, check)
-        piece, kept = Piece(offset, length, size), _kept(offset, length, digest, file_digest)
+        piece, kept = Piece(offset, length, size, path in GROWING), _kept(offset, length, digest, file_digest)
         failures = Failures(path, self._progress)
         found = self._local.range(path, piece, kept, judge, failures)
         if found is not None:
@@ -170,7 +173,8 @@ class Store:
         self, path: str, offset: int, length: int, *, size: int, file_digest: Digest, digest: Digest | None = None
     ) -> bool:
         """Whether `range` would need no network, contents not looked at."""
-        return self._local.has_range(path, Piece(offset, length, size), _kept(offset, length, digest, file_digest))
+        piece = Piece(offset, length, size, path in GROWING)
+        return self._local.has_range(path, piece, _kept(offset, length, digest, file_digest))
 
     def bytes_needed(self, files: Iterable[tuple[str, int, Digest]]) -> int:
         """Bytes to fetch for these (path, size in bytes, digest); the same contents count once."""

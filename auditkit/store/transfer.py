@@ -28,11 +28,15 @@ _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes `first` to `first` + `length` of an object of `total` bytes, all known beforehand."""
+    """Bytes `first` to `first` + `length` of an object of `total` bytes, all known beforehand.
+
+    One that `grows` may have more bytes behind these by now, or a copy of it fewer.
+    """
 
     first: int
     length: int
     total: int
+    grows: bool = False
 
     @property
     def whole(self) -> bool:
@@ -176,12 +180,12 @@ class Transfer:
         for chunk in self._chunks(response, shown, lambda: f"byte {sink.have:,} of {piece.length:,}"):
             skip, chunk = max(0, skip - len(chunk)), chunk[skip:]
             room = piece.length - sink.have
-            if len(chunk) > room and piece.whole:
+            if len(chunk) > room and piece.whole and not piece.grows:
                 raise seen.wrong(f"{shown}: longer than the {piece.total:,} bytes that the manifest declares")
             if chunk:
                 sink.write(chunk[:room])
                 self._progress.advance(min(len(chunk), room))
-            if sink.have == piece.length and not piece.whole:
+            if sink.have == piece.length and (piece.grows or not piece.whole):
                 return  # a server that ignores ranges would go on to the end of the file
         if sink.have < piece.length:
             raise Again(f"{shown}: the answer ended at byte {sink.have:,} of {piece.length:,}", answered=True)
@@ -215,8 +219,8 @@ def _phrase(status: int) -> str:
 
 def _check_length(response: httpx.Response, shown: str, piece: Piece, seen: Seen) -> None:
     declared = response.headers.get("Content-Length", "")
-    if "Transfer-Encoding" not in response.headers and declared.isdigit() and int(declared) != piece.total:
-        raise seen.wrong(f"{shown}: {int(declared):,} bytes, but the manifest declares {piece.total:,}")
+    if "Transfer-Encoding" not in response.headers and declared.isdigit():
+        _check_total(int(declared), shown, piece, seen)
 
 
 def _check_range(response: httpx.Response, shown: str, piece: Piece, first: int, seen: Seen) -> None:
@@ -224,5 +228,14 @@ def _check_range(response: httpx.Response, shown: str, piece: Piece, first: int,
     match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
     if match is None or int(match[1]) != first or not first <= int(match[2]) < piece.first + piece.length:
         raise _Plain
-    if match[3] != "*" and int(match[3]) != piece.total:
-        raise seen.wrong(f"{shown}: {int(match[3]):,} bytes, but the manifest declares {piece.total:,}")
+    if match[3] != "*":
+        _check_total(int(match[3]), shown, piece, seen)
+
+
+def _check_total(found: int, shown: str, piece: Piece, seen: Seen) -> None:
+    if found == piece.total or (piece.grows and found > piece.total):
+        return
+    message = f"{shown}: {found:,} bytes, but the manifest declares {piece.total:,}"
+    if piece.grows and not seen.coding:
+        raise Unavailable(message, hint="the copy there may be older than the manifest: try again later")
+    raise seen.wrong(message)
