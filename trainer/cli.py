@@ -99,7 +99,8 @@ def _change(arguments: argparse.Namespace) -> Ended:
 def _machine(arguments: argparse.Namespace) -> Machine:
     from trainer.run import Machine
 
-    return Machine(arguments.threads, arguments.device, arguments.backend, arguments.wait, arguments.check_replicas)
+    limits = arguments.wait, arguments.check_replicas, arguments.max_skips
+    return Machine(arguments.threads, arguments.device, arguments.backend, *limits)
 
 
 def _publish(arguments: argparse.Namespace) -> Ended:
@@ -194,6 +195,9 @@ def _add_upload(parser: argparse.ArgumentParser) -> None:
 def _add_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=_positive, help="CPU threads (changes no bit; default: all)")
     parser.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (changes no bit; default: cpu)")
+    parser.add_argument(
+        "--max-skips", type=_positive, default=10, metavar="N", help="stop after N skipped steps on end (default 10)"
+    )
     parser.add_argument(
         "--check-replicas",
         type=_natural,

@@ -14,6 +14,7 @@ from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.limits import LIMITS
 from auditkit.formats.record import RecordRow
 from auditkit.formats.run import WINDOWS, DataSpec, Ids
+from auditkit.formats.skips import rates
 from auditkit.formats.stream import batch_digest, token_bytes
 from auditkit.formats.timeline import Segment
 from auditkit.numerics.cross_entropy import mean_losses
@@ -73,11 +74,12 @@ def derivable(
     recipe, steps = segment.recipe, range(first, first + len(rows))
     own = (CompactRow(row.state_after, row.gradient, row.norm, parts) for row, parts in zip(rows, leaves, strict=True))
     compact = CompactRecords(recipe.batch.micro_batches, tuple(own))
+    scheduled = learning_rates(recipe.schedule, first, steps.stop).view(np.uint32).tolist()
     losses = mean_losses([row.loss_sum for row in compact.steps], recipe.batch.sequences * recipe.model.context_length)
     derived = compact.rows(
         batches=[batch_digest(tokens) for tokens in batches.batches(steps.stop, first)],
         losses=losses.view(np.uint32).tolist(),
-        rates=learning_rates(recipe.schedule, first, steps.stop).view(np.uint32).tolist(),
+        rates=rates(recipe, compact.steps, scheduled),
     )
     for step, row, other in zip(steps, rows, derived, strict=True):
         if row != other:

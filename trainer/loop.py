@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol
 
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from auditkit.replay.windows import Windows
 from trainer.disk import remove
 from trainer.progress import Report, progress
 from trainer.runner import Runner, S
+from trainer.skips import Skips
 from trainer.states import complete_steps
 from trainer.stop import StopRequest
 from trainer.work import Settings, Work
@@ -51,11 +52,13 @@ class Training(Generic[S]):
     batches: Windows
     runner: Runner[S]
     completed: Callable[[int], None] = _unheard
+    skips: Skips = field(default_factory=Skips)
 
     def train(self, state: S, log: Log, stop: StopRequest) -> S:
         """Step until the last step or a stop request, and leave a complete state of the step reached.
 
-        Raises `UsageError` when a step has no finite result: nothing of that step is written.
+        Raises `UsageError` when a step has no result, and nothing of that step is written, or when too many on end are
+        skipped.
         """
         try:
             state = self._train(state, log, stop)
@@ -102,14 +105,20 @@ class Training(Generic[S]):
         except NonFinite as error:
             self.runner.settle()  # it ends all ranks, and the last state is worth having
             raise UsageError(
-                f"step {state.step} has no finite result: {error.message}",
-                hint="the recipe diverges: lower schedule.peak_lr, or set optimizer.clip_norm; earlier states are kept",
+                f"step {state.step} has no result: {error.message}",
+                hint="the recipe diverges: lower schedule.peak_lr, set optimizer.clip_norm, or skip such steps"
+                " ([divergence] of the recipe); earlier states are kept",
             ) from error
         seconds = time.perf_counter() - started
         targets = tokens.shape[0] * (tokens.shape[1] - 1)
         metrics = _metrics(new.step - 1, result, seconds, targets)
         log.append(_row(root, batch_digest(tokens), result), result.leaves, tokens, metrics)
-        return new, f"loss {metrics['loss']:.4f}, {metrics['tokens_per_second']:.0f} tokens/s"
+        too_many = self.skips.look(state.step, result, tells=self.runner.leads)
+        if too_many is not None:
+            self.runner.settle()  # as above
+            raise too_many
+        said = "skipped" if result.skipped else f"loss {metrics['loss']:.4f}"
+        return new, f"{said}, {metrics['tokens_per_second']:.0f} tokens/s"
 
 
 def _unseen(done: int, detail: str) -> None:
@@ -137,4 +146,5 @@ def _metrics(step_number: int, result: StepResult, seconds: float, targets: int)
         "lr": float(result.lr),
         "tokens_per_second": round(targets / seconds, 1),
         "seconds": round(seconds, 4),
+        **({"skipped": result.skipped} if result.skipped else {}),
     }

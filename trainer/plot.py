@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 
 from auditkit.errors import Unsupported
+from auditkit.formats.skips import NO_RESULT
 from trainer.disk import read_bytes, write_atomic
 from trainer.metrics import read_metrics
 
@@ -24,10 +25,10 @@ def plot_loss(metrics: Path, target: Path, *, title: str) -> None:
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     steps = [row["step"] for row in rows]
-    axes.plot(steps, [row["loss"] for row in rows], linewidth=0.6, alpha=0.4, color="tab:blue")
-    axes.plot(
-        steps, _smooth([row["loss"] for row in rows]), linewidth=1.5, color="tab:blue", label="training loss, smoothed"
-    )
+    known = [row for row in rows if row.get("skipped") != NO_RESULT]  # others have no loss
+    at, losses = [row["step"] for row in known], [row["loss"] for row in known]
+    axes.plot(at, losses, linewidth=0.6, alpha=0.4, color="tab:blue")
+    axes.plot(at, _smooth(losses), linewidth=1.5, color="tab:blue", label="training loss, smoothed")
     axes.set(xlabel="step", ylabel="loss (nats per token)", title=title)
     right = axes.twinx()
     right.plot(steps, [row["lr"] for row in rows], linewidth=1, color="tab:gray", linestyle="--", label="learning rate")

@@ -18,6 +18,7 @@ from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import RecordRow
 from auditkit.formats.run import LEAVES, RECORDS, STREAM, STREAM_INDEX
 from auditkit.formats.shards import ShardedCorpus
+from auditkit.formats.skips import rates
 from auditkit.formats.stream import MAGIC as INDEX_MAGIC
 from auditkit.formats.stream import ROW_BYTES, FrameRow, StreamIndex, batch_digest, decode_frame
 from auditkit.formats.timeline import Segment
@@ -76,7 +77,7 @@ def check_steps(course: Course, rows: Sequence[RecordRow]) -> None:
     with (folder / STREAM).open("rb") as file, progress("checking steps", len(rows)) as report:
         for segment in course.timeline.segments:
             first, stop = segment.start, segment.stop
-            numbers = _derived(segment, parts[first:stop])
+            numbers = _derived(segment, rows[first:stop], parts[first:stop])
             batches = course.batches(segment)
             for step, (loss, rate) in zip(range(first, stop), numbers, strict=True):
                 row = rows[step]
@@ -90,13 +91,15 @@ def check_steps(course: Course, rows: Sequence[RecordRow]) -> None:
                 report(step + 1, "")
 
 
-def _derived(segment: Segment, parts: Sequence[Sequence[MicroBatchLeaf]]) -> Iterator[tuple[int, int]]:
+def _derived(
+    segment: Segment, rows: Sequence[RecordRow], parts: Sequence[Sequence[MicroBatchLeaf]]
+) -> Iterator[tuple[int, int]]:
     """Loss and learning rate of each step of a segment, as bit patterns."""
     recipe = segment.recipe
     targets = recipe.batch.sequences * recipe.model.context_length
     losses = mean_losses([sum(leaf.loss_sum for leaf in leaves) for leaves in parts], targets).view(np.uint32)
-    rates = learning_rates(recipe.schedule, segment.start, segment.stop).view(np.uint32)
-    return zip(losses.tolist(), rates.tolist(), strict=True)
+    scheduled = learning_rates(recipe.schedule, segment.start, segment.stop).view(np.uint32).tolist()
+    return zip(losses.tolist(), rates(recipe, rows, scheduled), strict=True)
 
 
 def _check_tokens(file: BinaryIO, place: FrameRow, expected: NDArray[Any], step: int, row: RecordRow) -> None:

@@ -1,6 +1,7 @@
 """The recipe as people write it (TOML, decimal numbers) to the recipe as it is published (bit patterns).
 
-Every key is required, also where a feature is off: a forgotten `clip_norm` must not become a run without clipping.
+Every key is required, also where a feature is off: a forgotten `clip_norm` must not become a run without clipping. The
+one section that may be left out says what else than to stop is done about a step that diverges.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from auditkit.formats.bits import to_f32
 from auditkit.formats.canonical import words
 from auditkit.formats.recipe import (
     BatchConfig,
+    DivergenceConfig,
     InitConfig,
     LossConfig,
     ModelConfig,
@@ -36,8 +38,10 @@ SECTIONS: dict[str, type[Any]] = {
     "init": InitConfig,
 }
 
+OPTIONAL_SECTIONS: dict[str, type[Any]] = {"divergence": DivergenceConfig}
+
 # Kept in binary32 by the contract; the nearest one to the decimal number is taken. All other reals are binary64.
-BINARY32 = {"norm_eps", "z_loss", "eps", "clip_norm"}
+BINARY32 = {"norm_eps", "z_loss", "eps", "clip_norm", "max_norm"}
 
 # Kept in binary64, but rounded to binary32 before they meet a parameter: beyond its range no step has a result.
 WITHIN_BINARY32 = {"std", "residual_std", "peak_lr", "min_lr"}
@@ -63,11 +67,12 @@ def load(path: Path) -> Recipe:
 
 def from_table(table: dict[str, Any]) -> Recipe:
     """The recipe a TOML table stands for; raises `BadArtifact` naming section and key."""
-    _refuse_unknown(table, set(SECTIONS), "section")
+    kinds = SECTIONS | OPTIONAL_SECTIONS
+    _refuse_unknown(table, set(kinds), "section")
     missing = [name for name in SECTIONS if name not in table]
     if missing:
         raise BadArtifact(f"section [{missing[0]}] is missing", hint=_REQUIRED)
-    recipe = Recipe(**{name: _section(name, kind, table[name]) for name, kind in SECTIONS.items()})
+    recipe = Recipe(**{name: _section(name, kinds[name], given) for name, given in table.items()})
     # Parsing what is written is the one place where ranges and relations between fields are checked.
     return Recipe.parse(recipe.encode())
 

@@ -31,6 +31,7 @@ from trainer.parallel.place import launched
 from trainer.plot import plot_loss
 from trainer.runner import OneProcess, Runner
 from trainer.segments import Course, check_begun
+from trainer.skips import MOST, Skips
 from trainer.states import StoredState, complete_steps
 from trainer.stop import StopRequest, watch_signals
 from trainer.work import Settings, Work
@@ -38,12 +39,13 @@ from trainer.work import Settings, Work
 
 @dataclass(frozen=True)
 class Machine:
-    """On what to compute; no bit depends on it.
+    """On what to compute, and with how much patience; no bit depends on it.
 
     threads   None for all processors, divided among the ranks of this machine
     backend   what carries arrays between ranks: "gloo", "nccl", or "" for the one that fits the devices
     wait      seconds that a rank waits for another one that is alive but does not come
     check     memory is checked every so many steps, 0: never
+    max_skips so many skipped steps on end stop the run
     """
 
     threads: int | None = None
@@ -51,6 +53,7 @@ class Machine:
     backend: str = ""
     wait: float = 1800.0
     check: int = CHECK_EVERY
+    max_skips: int = MOST
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,8 @@ def resume(folder: Path, *, steps: int | None, machine: Machine, publication: Li
 
     Raises `UsageError` if there is no run, `BadArtifact` if a file of it was damaged.
     """
-    session = Session(publication)
-    return session.ended(_on(machine, folder, lambda runner: _resume(folder, steps, runner, session)))
+    session, skips = Session(publication), Skips(machine.max_skips)
+    return session.ended(_on(machine, folder, lambda runner: _resume(folder, steps, runner, session, skips)))
 
 
 def _on(machine: Machine, folder: Path, lead: Callable[[Open], Ended]) -> Ended:
@@ -121,17 +124,17 @@ def _start(recipe_path: Path, folder: Path, options: RunOptions, open_runner: Op
         session.begin(course)
         work.save_settings(course.own)
         write_atomic(work.recipe, recipe.encode())
-        return _go_on(course, open_runner, session, runner)
+        return _go_on(course, open_runner, session, Skips(options.machine.max_skips), runner)
 
 
-def _resume(folder: Path, steps: int | None, open_runner: Open, session: Session) -> Ended:
+def _resume(folder: Path, steps: int | None, open_runner: Open, session: Session, skips: Skips) -> Ended:
     with lock.hold(folder), session:
         course = Course.load(Work(folder))
         keep = session.remember(course)
         if steps is not None and steps != course.steps:
             course = _with_steps(course, steps, keep)
         session.go_on(course)
-        return _go_on(course, open_runner, session)
+        return _go_on(course, open_runner, session, skips)
 
 
 def _settings(recipe: Recipe, options: RunOptions) -> Settings:
@@ -164,7 +167,9 @@ def check_steps(recipe: Recipe, steps: int) -> None:
         )
 
 
-def _go_on(course: Course, open_runner: Open, session: Session, runner: Runner[Any] | None = None) -> Ended:
+def _go_on(
+    course: Course, open_runner: Open, session: Session, skips: Skips, runner: Runner[Any] | None = None
+) -> Ended:
     """Train from the last complete state to the end, segment by segment; `runner` is that of the first one."""
     work = course.work
     remove_temporaries(work.folder)
@@ -174,18 +179,21 @@ def _go_on(course: Course, open_runner: Open, session: Session, runner: Runner[A
     with watch_signals() as stop:
         while True:
             segment = course.timeline.segment(max(complete_steps(work.states), default=0))
-            summary = _segment(course, segment, runner or open_runner(course, segment), stop, session)
+            found = runner or open_runner(course, segment)
+            summary = _segment(course, segment, found, stop, session, skips)
             if summary:
                 session.trained(stopped=bool(stop) or max(complete_steps(work.states)) < course.steps)
                 return exit_code(stop), summary
             runner = None
 
 
-def _segment(course: Course, segment: Segment, runner: Runner[Any], stop: StopRequest, session: Session) -> str:
+def _segment(
+    course: Course, segment: Segment, runner: Runner[Any], stop: StopRequest, session: Session, skips: Skips
+) -> str:
     """Train one segment from the last complete state; the summary at the end or when stopped, else an empty text."""
     batches = course.batches(segment)
     runner.self_test()  # MachineFault: such a machine would publish what nobody else can repeat
-    training = Training(course.work, course.settings_of(segment), batches, runner, session.completed)
+    training = Training(course.work, course.settings_of(segment), batches, runner, session.completed, skips)
     state, log = _recover(training, course)
     try:
         with log:
@@ -218,6 +226,8 @@ def _recover(training: Training[Any], course: Course) -> tuple[Any, RunLog]:
         if rows and rows[-1].state_after != stored.document.root():
             raise BadArtifact(f"{folder}: not the state that record {state.step - 1} leads to")
         witness.check(work.folder, rows, before)
+        segment = course.timeline.segment(state.step)
+        training.skips.recall(segment.recipe, rows[segment.start :])
         return state, RunLog.reopen(work.folder, state.step, before)
     except AuditkitError as error:
         error.hint = (

@@ -122,7 +122,8 @@ class OneProcess:
         except NonFinite:
             self._check(state, due=self._check_every > 0)  # perhaps a wrong bit is why
             raise
-        self._check(state, due=due(state.step, self._check_every))
+        # A skip, too, may come from a wrong bit.
+        self._check(state, due=self._check_every > 0 if result.skipped else due(state.step, self._check_every))
         found = self._digests(new)
         self._made = new, found
         return new, result, found.root(new.step)

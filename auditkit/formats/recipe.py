@@ -164,6 +164,25 @@ class InitConfig(Section):
 
 
 @dataclass(frozen=True, slots=True)
+class DivergenceConfig(Section):
+    """What becomes of a step without a finite result, or whose gradient norm exceeds `max_norm` (0.0: no bound).
+
+    "stop": it has no result, and no run goes on behind it; "skip": the next state has the same tensors (SPEC.md
+    section 18). The default, to stop without a bound, is written by leaving the section out.
+    """
+
+    section = "recipe.divergence"
+
+    action: Annotated[str, Choice(("stop", "skip"))] = "stop"
+    max_norm: Annotated[float, _NOT_NEGATIVE_32] = 0.0
+
+    @property
+    def skips(self) -> bool:
+        """Whether such a step is skipped."""
+        return self.action == "skip"
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """All sections; every value was checked when its section was made."""
 
@@ -174,6 +193,7 @@ class Recipe:
     batch: BatchConfig
     numerics: NumericsConfig
     init: InitConfig
+    divergence: DivergenceConfig = DivergenceConfig()
 
     @classmethod
     def parse(cls, data: bytes) -> Self:
@@ -199,6 +219,7 @@ class Recipe:
             batch=BatchConfig.from_fields(fields.fields("batch")),
             numerics=numerics,
             init=InitConfig.from_fields(fields.fields("init")),
+            divergence=_divergence(fields),
         )
         fields.done()
         return recipe
@@ -214,6 +235,7 @@ class Recipe:
             "batch": self.batch.to_value(),
             "numerics": self.numerics.to_value(),
             "init": self.init.to_value(),
+            **({} if self.divergence == DivergenceConfig() else {"divergence": self.divergence.to_value()}),
         }
 
     def encode(self) -> bytes:
@@ -223,3 +245,13 @@ class Recipe:
     def digest(self) -> Digest:
         """BLAKE3 of the canonical JSON under RECIPE_ROOT; state documents name the recipe by it."""
         return root(RECIPE_ROOT, self.encode())
+
+
+def _divergence(fields: Fields) -> DivergenceConfig:
+    """The optional section. A second way to write the default would give one recipe two digests."""
+    if not fields.has("divergence"):
+        return DivergenceConfig()
+    found = DivergenceConfig.from_fields(fields.fields("divergence"))
+    if found == DivergenceConfig():
+        raise BadArtifact(f"{fields.name('divergence')}: to stop without a bound is said by leaving the section out")
+    return found

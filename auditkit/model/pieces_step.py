@@ -53,14 +53,13 @@ def walk_all(
     recipe: Recipe,
     ops: Ops,
     room: Room,
-    on_micro_batch: Callable[[int], None] | None,
+    told: Told,
 ) -> tuple[PieceSums, list[MicroBatchLeaf]]:
     """The sums and the leaves of all micro-batches (s, T + 1) of a step. Raises NonFinite."""
     sums = PieceSums(recipe, ops, room.sums)
     keys = [p.key for spec in parameter_table(recipe.model) for p in pieces_of(spec, room.plan.cuts.rows)]
     leaves = list(room.keeper.load(keys, room.sums)) if room.keeper is not None else []
     sums.resume(keys, len(leaves))
-    told = _Told(on_micro_batch)
     told.up_to(len(leaves))
     weights = Weights(state.params, recipe, ops, here=not room.on_host, ahead=room.plan.params == "disk")
     try:
@@ -76,7 +75,7 @@ def walk_all(
     return sums, leaves
 
 
-class _Told:
+class Told:
     """Tells of finished micro-batches one by one."""
 
     def __init__(self, tell: Callable[[int], None] | None) -> None:

@@ -15,7 +15,7 @@ from auditkit.formats.cursor import START, Cursor
 from auditkit.formats.digest import ZERO_DIGEST, Digest, Hasher
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.state import StateDocument, StateTexts
-from auditkit.formats.tensors import TensorEntry, dtype_name, little_endian, sorted_entries
+from auditkit.formats.tensors import TensorEntry, dtype_name, little_endian, sorted_entries, tensor_digest
 from auditkit.model.ops import Ops
 from auditkit.model.params import init_params, parameter_table
 from auditkit.numerics import reference
@@ -82,7 +82,7 @@ def document(state: State, recipe: Recipe, ops: Ops = reference, *, cursor: Curs
     `cursor` is where the steps under this recipe begin in their data, in a run of several segments.
     """
     if not state.held:
-        return document_of(state.step, recipe, _read_digests(state, recipe), cursor=cursor)
+        return document_of(state.step, recipe, host_digests(state, recipe), cursor=cursor)
     tensors = list(state.tensors())
     found = ops.digests([array for _, _, array in tensors])
     entries = sorted_entries(
@@ -101,8 +101,10 @@ def document(state: State, recipe: Recipe, ops: Ops = reference, *, cursor: Curs
     )
 
 
-def _read_digests(state: State, recipe: Recipe) -> dict[tuple[str, str], Digest]:
-    """The digests of all tensors of a state that is not in memory, read again a few elements at a time."""
+def host_digests(state: State, recipe: Recipe) -> dict[tuple[str, str], Digest]:
+    """The digests of all tensors of a state of the host; those not in memory are read a few elements at a time."""
+    if state.held:
+        return {(role, name): tensor_digest(array) for name, role, array in state.tensors()}
     found = {}
     for spec in parameter_table(recipe.model):
         size = math.prod(spec.shape)

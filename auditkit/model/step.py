@@ -21,12 +21,15 @@ from threadpoolctl import ThreadpoolController
 from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
-from auditkit.formats.tensors import GradientTexts
+from auditkit.formats.skips import NORM
+from auditkit.formats.tensors import GradientTexts, tensor_digest
 from auditkit.formats.work import work_of
+from auditkit.model import divergence
 from auditkit.model.network import Grads, Network, OnGradient, Prepared, prepare
 from auditkit.model.ops import Ops
 from auditkit.model.params import parameter_table
-from auditkit.model.pieces_step import Room, rounded, updated, walk_all
+from auditkit.model.pieces_step import Room, Told, rounded, updated, walk_all
+from auditkit.model.result import StepResult
 from auditkit.model.state import State
 from auditkit.model.totals import loss_total, totals
 from auditkit.numerics.arrays import F32, I64, IntArray, keep_freed_memory
@@ -50,21 +53,6 @@ class GradSum:
 
 
 Gradients: TypeAlias = Callable[[IntArray], GradSum]  # of one micro-batch, tokens (s, T + 1)
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """What the step's record says besides the states: loss, norm and learning rate in binary32, digests.
-
-    `work` is the proof of work over the same gradients under the caller's key, "" without one; no record holds it.
-    """
-
-    loss: np.float32
-    norm: np.float32
-    lr: np.float32
-    gradient: Digest
-    leaves: tuple[MicroBatchLeaf, ...]
-    work: Digest = ""
 
 
 def micro_batches(tokens: IntArray, recipe: Recipe) -> Iterator[IntArray]:
@@ -114,8 +102,8 @@ def gradient_digest(arrays: Mapping[str, F32 | I64], ops: Ops) -> Digest:
     return gradient_texts(layout).root(ops.digests(list(arrays.values())))
 
 
-def gradient_work(arrays: Mapping[str, F32], ops: Ops, key: bytes) -> Digest:
-    """The proof of work over the step's binary32 gradients by name, key (32 bytes)."""
+def tensors_work(arrays: Mapping[str, F32], ops: Ops, key: bytes) -> Digest:
+    """The proof of work over tensors by name, as a rule the step's binary32 gradients; key (32 bytes)."""
     return work_of(key, ops.digests([arrays[name] for name in sorted(arrays)], key))
 
 
@@ -138,20 +126,25 @@ def update(
 ) -> tuple[State, StepResult]:
     """Clip the rounded gradients (in the order of the parameters), take the AdamW step. The result's leaves are empty.
 
-    Raises NonFinite.
+    A step whose norm exceeds the recipe's bound is skipped, or has no result. Raises NonFinite.
     """
     specs = parameter_table(recipe.model)
     names = [spec.name for spec in specs]
-    params, ms, vs = ([role[name] for name in names] for role in (state.params, state.adam_m, state.adam_v))
     norm = ops.norm_from_squares([ops.squares(rounded, each)])
-    decayed = [spec.decayed for spec in specs]
-    lr, made = adamw_step((params, ms, vs), rounded, decayed, norm, state.step, recipe, ops, each)
-    new = State(state.step + 1, *(dict(zip(names, role, strict=True)) for role in made))
+    divergence.check_known(recipe, ops)
+    why = divergence.exceeds(norm, recipe)
+    if why:
+        lr, new = np.float32(0), divergence.passed(state, recipe)
+    else:
+        params, ms, vs = ([role[name] for name in names] for role in (state.params, state.adam_m, state.adam_v))
+        decayed = [spec.decayed for spec in specs]
+        lr, made = adamw_step((params, ms, vs), rounded, decayed, norm, state.step, recipe, ops, each)
+        new = State(state.step + 1, *(dict(zip(names, role, strict=True)) for role in made))
     ops.check_finite({f"{role} of {name}": array for name, role, array in new.tensors()})
     loss = ops.mean_loss(loss_sum, total_targets)
     gradients = dict(zip(names, rounded, strict=True))
-    work = "" if work_key is None else gradient_work(gradients, ops, work_key)
-    return new, StepResult(loss, norm, lr, gradient_digest(gradients, ops), (), work)
+    work = "" if work_key is None else tensors_work(gradients, ops, work_key)
+    return new, StepResult(loss, norm, lr, gradient_digest(gradients, ops), (), work, NORM if why else "", why)
 
 
 def adamw_step(
@@ -204,19 +197,45 @@ def step(
     gradients        another way to run `grads` on this state's parameters, e.g. recorded launches of it
     work_key         32 bytes under which the step's gradients are hashed once more, as proof of work; changes no bit
     room             a plan for little memory and the places that it needs; changes no bit
-    Raises NonFinite when the step has no result (SPEC.md section 1).
+    Raises NonFinite when the step has no result (SPEC.md section 1) and the recipe does not skip it (section 18).
     """
+    told = Told(on_micro_batch)
+    try:
+        if room is not None and room.plan.pieces:
+            return _in_pieces(state, tokens, recipe, ops, room, threads, told, work_key)
+        return _at_once(state, tokens, recipe, ops, threads, told, gradients, work_key)
+    except NonFinite as error:
+        divergence.check_certain(ops)
+        if not recipe.divergence.skips:
+            raise
+        why = error.message
+    told.up_to(recipe.batch.micro_batches)
+    on_host = room is not None and room.on_host
+    work = "" if work_key is None else _state_work(state, ops, work_key, on_host)
+    result = replace(divergence.without_result(recipe, why), work=work)
+    return divergence.passed(state, recipe, on_host=on_host), result
+
+
+def _at_once(
+    state: State,
+    tokens: IntArray,
+    recipe: Recipe,
+    ops: Ops,
+    threads: int,
+    told: Told,
+    gradients: Gradients | None,
+    work_key: bytes | None,
+) -> tuple[State, StepResult]:
+    """The step with all of it in memory. Raises NonFinite."""
     total_targets = tokens.shape[0] * (tokens.shape[1] - 1)
-    if room is not None and room.plan.pieces:
-        return _in_pieces(state, tokens, total_targets, recipe, ops, room, threads, on_micro_batch, work_key)
     keep_freed_memory()
     run = gradients or _direct(state, total_targets, recipe, ops)
-    total, leaves = totals(recipe, ops), []
+    total = totals(recipe, ops)
+    leaves: list[MicroBatchLeaf] = []
     for part, part_leaf in side_by_side(run, list(micro_batches(tokens, recipe)), recipe, ops, threads):
         total.add(part.grads)
         leaves.append(part_leaf)
-        if on_micro_batch is not None:
-            on_micro_batch(len(leaves))
+        told.up_to(len(leaves))
     with tensor_workers(threads, sum(p.size for p in state.params.values())) as each:
         new, result = update(
             state, total.rounded(each), loss_total(leaves), total_targets, recipe, ops, each=each, work_key=work_key
@@ -227,18 +246,19 @@ def step(
 def _in_pieces(
     state: State,
     tokens: IntArray,
-    total_targets: int,
     recipe: Recipe,
     ops: Ops,
     room: Room,
     threads: int,
-    on_micro_batch: Callable[[int], None] | None,
+    told: Told,
     work_key: bytes | None,
 ) -> tuple[State, StepResult]:
-    """The step with one layer in memory at a time."""
+    """The step with one layer in memory at a time. Raises NonFinite."""
+    total_targets = tokens.shape[0] * (tokens.shape[1] - 1)
     with _blas().limit(limits=_blas_threads(recipe, threads)):
         parts = list(micro_batches(tokens, recipe))
-        sums, leaves = walk_all(state, parts, total_targets, recipe, ops, room, on_micro_batch)
+        sums, leaves = walk_all(state, parts, total_targets, recipe, ops, room, told)
+    loss_sum = loss_total(leaves)
     gradient = rounded(sums, recipe, ops, room.plan.cuts.rows, work_key)
 
     def adam(
@@ -246,10 +266,24 @@ def _in_pieces(
     ) -> tuple[np.float32, tuple[list[F32], list[F32], list[F32]]]:
         return adamw_step(arrays, gradients, decayed, gradient.norm, state.step, recipe, ops)
 
-    new = updated(state, sums, recipe, ops, room, adam)
-    loss = ops.mean_loss(loss_total(leaves), total_targets)
-    lr = np.float32(ops.learning_rate(recipe.schedule, state.step))
-    return new, StepResult(loss, gradient.norm, lr, gradient.gradient, tuple(leaves), gradient.work)
+    divergence.check_known(recipe, ops)
+    why = divergence.exceeds(gradient.norm, recipe)
+    if why:
+        lr, new = np.float32(0), divergence.passed(state, recipe, on_host=room.on_host)
+        ops.check_finite({})
+    else:
+        new = updated(state, sums, recipe, ops, room, adam)
+        lr = np.float32(ops.learning_rate(recipe.schedule, state.step))
+    loss = ops.mean_loss(loss_sum, total_targets)
+    known = StepResult(loss, gradient.norm, lr, gradient.gradient, tuple(leaves), gradient.work)
+    return new, replace(known, skipped=NORM if why else "", why=why)
+
+
+def _state_work(state: State, ops: Ops, key: bytes, on_host: bool) -> Digest:
+    """The proof of work of a step without a result: over the parameters, it proves only that the auditor had them."""
+    if not on_host:
+        return tensors_work(state.params, ops, key)
+    return work_of(key, [tensor_digest(state.params[name], key) for name in sorted(state.params)])
 
 
 def side_by_side(

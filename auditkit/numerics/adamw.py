@@ -27,6 +27,7 @@ class AdamWScalars:
     eps: np.float32
 
 
+@ieee
 def adamw_scalars(
     *, lr: np.float32, beta1: float, beta2: float, eps: float, weight_decay: float, update: int
 ) -> AdamWScalars:

@@ -1,4 +1,4 @@
-"""The error of a step that meets a value outside the arithmetic's range: inf, NaN, or an exact sum that would wrap."""
+"""The error of a step that has no result: inf, NaN, an exact sum that would wrap, or a norm beyond a declared bound."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from auditkit.errors import MismatchError
 
 
 class NonFinite(MismatchError):
-    """a value is not finite, or an exact sum leaves its range; such a step has no result (SPEC.md section 1)"""
+    """a value is not finite, or an exact sum leaves its range; such a step has no result (SPEC.md sections 1 and 18)"""

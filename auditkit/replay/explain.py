@@ -9,7 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from auditkit.errors import AuditkitError, Incomplete
-from auditkit.model.state import State
+from auditkit.formats.record import StepRecord
+from auditkit.formats.skips import NO_RESULT, NORM, skip_of
+from auditkit.formats.timeline import Segment
+from auditkit.model.state import State, document
 from auditkit.replay.backend import Backend
 from auditkit.replay.compare import TensorDifference
 from auditkit.replay.outcome import Computed, replay
@@ -30,6 +33,27 @@ def tensor_difference(run: Run, computed: Computed) -> TensorDifference | None:
         return open_state(run, step).first_difference(computed.state)
     except AuditkitError:
         return None
+
+
+def skip_difference(backend: Backend, record: StepRecord, segment: Segment, state: State, computed: Computed) -> str:
+    """In words, that a step was skipped which the recipe does not skip, or the other way round; else an empty text."""
+    recipe, result = segment.recipe, computed.result
+    claimed = skip_of(recipe, record.gradient, record.norm)
+    if NO_RESULT in (claimed, result.skipped) and claimed != result.skipped:
+        if claimed == NO_RESULT:
+            return "the record says that the step has no finite result and was skipped, but it has one"
+        return f"the recipe skips this step, for it has no finite result ({result.why}), but the record claims one"
+    if result.skipped == NORM and (computed.root != record.state_after or record.lr):
+        return f"the recipe skips this step, for {result.why}, but the record claims an update"
+    if not result.skipped and recipe.divergence.skips:
+        kept = document(replace(state, step=state.step + 1), recipe, backend.ops, cursor=segment.cursor)
+        if record.state_after == kept.root():
+            bound = recipe.divergence.max_norm
+            limit = f"max_norm is {bound:.9g}" if bound else "the recipe bounds no norm"
+            return (
+                f"the step was skipped, which the recipe does not do: its norm is {float(result.norm):.9g}, and {limit}"
+            )
+    return ""
 
 
 def hint(run: Run, backend: Backend, state: State, computed: Computed, differences: Sequence[FieldDifference]) -> str:

@@ -11,6 +11,7 @@ from auditkit.formats.bits import f32_from_bits
 from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.record import StepRecord
+from auditkit.formats.skips import NO_GRADIENT
 from auditkit.formats.step_audit import Digests, sha256_of
 from auditkit.formats.stream import batch_digest
 from auditkit.formats.timeline import Segment
@@ -20,7 +21,7 @@ from auditkit.replay.backend import Backend
 from auditkit.replay.boundary import entered_in_memory
 from auditkit.replay.compare import TensorDifference
 from auditkit.replay.confirm import confirm
-from auditkit.replay.explain import hint, tensor_difference
+from auditkit.replay.explain import hint, skip_difference, tensor_difference
 from auditkit.replay.outcome import Computed, Stopped, differences, replay
 from auditkit.replay.plan import Interval
 from auditkit.replay.published import open_state
@@ -46,6 +47,7 @@ class _Step:
     checks: list[Check] = field(default_factory=list)
     obtained: Digests | None = None
     work: Digest = ""
+    skipped: str = ""
 
     def passed(self, number: int, detail: str) -> None:
         self.checks.append(Check(number, Status.OK, detail))
@@ -83,6 +85,7 @@ class _Step:
             expected=Digests.of(record),
             obtained=self.obtained,
             work=self.work,
+            skipped=self.skipped,
             message=message,
             hint=hint,
             differences=differences,
@@ -202,8 +205,8 @@ class Replayer:
             step.failed(6, outcome.error.message)
             message = f"the record claims a result, but this step has none: {outcome.error.message}"
             return step.report(Verdict.MISMATCH, message=message), None
+        step.obtained, step.work, step.skipped = outcome.obtained, outcome.result.work, outcome.result.why
         step.passed(6, self._replayed(step, bool(found)))
-        step.obtained, step.work = outcome.obtained, outcome.result.work
 
         # 7 end state root
         end_error = self._end_state(step, outcome)
@@ -253,7 +256,8 @@ class Replayer:
     def _replayed(self, step: _Step, repeated: bool) -> str:
         count = step.record.micro_batches
         twice = ", twice with the same result" if repeated else ""
-        return f"{count} micro-batch{'es' if count > 1 else ''} on {self._backend.device}{twice}"
+        skipped = f"; skipped: {step.skipped}" if step.skipped else ""
+        return f"{count} micro-batch{'es' if count > 1 else ''} on {self._backend.device}{twice}{skipped}"
 
     def _end_state(self, step: _Step, outcome: Computed) -> AuditkitError | None:
         """Check 7: the computed root against the record's, and the published files where there are any."""
@@ -280,6 +284,8 @@ class Replayer:
             step.failed(8, f"{first.field}: computed {first.computed}, published {first.published}")
         elif error is not None:
             step.failed(8, error.message)
+        elif step.record.gradient == NO_GRADIENT:
+            step.passed(8, "none, for the step has no finite result")
         else:
             step.passed(8, f"gradient {step.record.gradient}, loss {f32_from_bits(step.record.loss):.6g}")
 
@@ -288,10 +294,12 @@ class Replayer:
     ) -> tuple[StepReport, State | None]:
         """The report of a confirmed mismatch, and the state to go on with where it is the recorded one all the same."""
         same_state = outcome.root == step.record.state_after
+        first = f"first differing field of the record: {found[0].field}"
+        skipped = skip_difference(self._backend, step.record, step.segment, state, outcome)
         report = step.report(
             Verdict.MISMATCH,
-            message=f"first differing field of the record: {found[0].field}",
-            hint=hint(self._run, self._backend, state, outcome, found),
+            message=f"{skipped}; {first}" if skipped else first,
+            hint="" if skipped else hint(self._run, self._backend, state, outcome, found),
             differences=found,
             tensor=None
             if same_state

@@ -132,4 +132,4 @@ def _scalars(published: int, computed: np.float32) -> tuple[str, str]:
 def _values(computed: Computed) -> tuple[object, ...]:
     result = computed.result
     scalars = np.array([result.loss, result.norm, result.lr], dtype=np.float32).tobytes()
-    return scalars, result.gradient, result.leaves, result.work
+    return scalars, result.gradient, result.leaves, result.work, result.skipped

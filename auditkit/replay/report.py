@@ -78,6 +78,7 @@ class StepReport:
     record, record_sha256   BLAKE3 and SHA-256 of the canonical record
     expected, obtained      the digests that the record claims, and those computed here; None where there are none
     work                    the proof of work under the caller's key; "" without a key or a result
+    skipped                 why the recipe skips the step, in words; "" for one that takes its update
     """
 
     step: int
@@ -91,6 +92,7 @@ class StepReport:
     expected: Digests | None = None
     obtained: Digests | None = None
     work: str = ""
+    skipped: str = ""
     message: str = ""
     hint: str = ""
     differences: tuple[FieldDifference, ...] = ()
@@ -114,6 +116,7 @@ class StepReport:
             "expected": asdict(self.expected) if self.expected else None,
             "obtained": asdict(self.obtained) if self.obtained else None,
             "work": self.work,
+            "skipped": self.skipped,
             "message": self.message,
             "hint": self.hint,
             "checks": [check.to_dict() for check in self.checks],

@@ -7,6 +7,8 @@ from itertools import pairwise
 from auditkit.formats.bits import f32_from_bits
 from auditkit.formats.chain import segment_record
 from auditkit.formats.data_spec import DataSpec
+from auditkit.formats.recipe import DivergenceConfig
+from auditkit.formats.skips import NORM, skip_of
 from auditkit.formats.timeline import Segment
 from auditkit.replay.changes import changes
 from auditkit.replay.run import Run
@@ -31,6 +33,7 @@ def show_run(run: Run) -> dict[str, object]:
         "batch": {**_plain(recipe.batch), "micro_batches": recipe.batch.micro_batches},
         "numerics": _plain(recipe.numerics),
         "init": _plain(recipe.init),
+        **({"divergence": _plain(recipe.divergence)} if recipe.divergence != DivergenceConfig() else {}),
         "data": {
             "title": manifest.data.corpus.title,
             "license": manifest.data.corpus.license,
@@ -67,15 +70,17 @@ def show_step(run: Run, step: int) -> dict[str, object]:
         "loss": f32_from_bits(record.loss),
         "norm": f32_from_bits(record.norm),
         "lr": f32_from_bits(record.lr),
+        **({"skipped": _skip(run, step)} if _skip(run, step) else {}),
     }
 
 
 def show_log(run: Run) -> dict[str, object]:
     """The log: its size, the manifest's root, the root computed over the records, and losses along the run.
 
-    The size counts the records of steps, and of the segments after the first.
+    The size counts the records of steps, and of the segments after the first. `skipped` lists steps, if there are any.
     """
     records = run.records
+    skipped = [step for step in range(run.size) if _skip(run, step)]
     places = sorted({i * (run.size - 1) // 10 for i in range(11)})
     return {
         "format": "auditkit/show-log/v1",
@@ -85,7 +90,17 @@ def show_log(run: Run) -> dict[str, object]:
         "first": records[0].digest(),
         "last": records[-1].digest(),
         "losses": [{"step": step, "loss": f32_from_bits(records[step].loss)} for step in places],
+        **({"skipped": skipped} if skipped else {}),
     }
+
+
+def _skip(run: Run, step: int) -> str:
+    """Why the record of a step says that it was skipped, in words; "" for any other one."""
+    recipe, record = run.segment(step).recipe, run.records[step]
+    reason = skip_of(recipe, record.gradient, record.norm)
+    if reason == NORM:
+        return f"norm {f32_from_bits(record.norm):.9g} exceeds max_norm {recipe.divergence.max_norm:.9g}"
+    return reason
 
 
 def _sources(data: DataSpec) -> dict[str, object]:

@@ -19,6 +19,7 @@ from auditkit.formats.data_spec import DataSpec
 from auditkit.formats.leaves import MicroBatchLeaf, micro_root, parse_leaves
 from auditkit.formats.record import RecordFile, RecordRow
 from auditkit.formats.run import LEAVES, RECORDS, STREAM, STREAM_INDEX
+from auditkit.formats.skips import rates
 from auditkit.formats.stream import StreamIndex, batch_digest, check_tokens, decode_frame, decode_ids
 from auditkit.formats.timeline import Segment
 from auditkit.numerics.cross_entropy import mean_losses
@@ -145,12 +146,12 @@ class DerivedSteps:
         recipe = segment.recipe
         targets = recipe.batch.sequences * recipe.model.context_length
         losses = mean_losses([row.loss_sum for row in compact.steps], targets)
-        rates = learning_rates(recipe.schedule, segment.start, segment.stop)
+        scheduled = learning_rates(recipe.schedule, segment.start, segment.stop).view(np.uint32).tolist()
         batches = self._windows_of(segment).batches(segment.stop, segment.start)
         return compact.rows(
             batches=[batch_digest(tokens) for tokens in batches],
             losses=losses.view(np.uint32).tolist(),
-            rates=rates.view(np.uint32).tolist(),
+            rates=rates(recipe, compact.steps, scheduled),
         )
 
     def tokens(self, step: int) -> NDArray[Any]:

@@ -81,6 +81,7 @@ def recipes(draw: st.DrawFn) -> r.Recipe:
     )
     decay = draw(st.integers(0, total - warmup)) if kind == "wsd" else 0
     bits, folds = st.sampled_from([14, 21]), st.lists(st.integers(2, 1 << 20), max_size=8).map(tuple)
+    rule = r.DivergenceConfig(draw(st.sampled_from(["stop", "skip"])), draw(f32(0.0, 2.0**100)))
     return r.Recipe(
         model=model,
         loss=r.LossConfig(draw(f32(0.0, 2.0**100))),
@@ -89,6 +90,7 @@ def recipes(draw: st.DrawFn) -> r.Recipe:
         batch=r.BatchConfig(sequences, draw(st.integers(1, sequences))),
         numerics=r.NumericsConfig(1, "fx", draw(bits), draw(bits), draw(folds)),
         init=r.InitConfig(draw(counts), draw(positive), draw(positive)),
+        divergence=draw(st.sampled_from([r.DivergenceConfig(), rule])),
     )
 
 

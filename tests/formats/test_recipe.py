@@ -10,7 +10,7 @@ import pytest
 
 from auditkit.errors import BadArtifact, Unsupported
 from auditkit.formats.digest import RECIPE_ROOT, root
-from auditkit.formats.recipe import BatchConfig, NumericsConfig, Recipe
+from auditkit.formats.recipe import BatchConfig, DivergenceConfig, NumericsConfig, Recipe
 from tests.formats.samples import RECIPE
 
 CHANGES = [
@@ -29,6 +29,7 @@ def another(section: str, key: str) -> Any:
         ("numerics", "body_bits"): 21,
         ("numerics", "head_bits"): 14,
         ("numerics", "fold"): (8,),
+        ("divergence", "action"): "skip",
     }
     value = getattr(getattr(RECIPE, section), key)
     if (section, key) in special:
@@ -87,6 +88,14 @@ def test_a_recipe_without_a_fold_does_not_mention_it() -> None:
     folded = dataclasses.replace(RECIPE, numerics=NumericsConfig(fold=(8, 4)))
     assert b'"fold":[8,4]' in folded.encode()
     assert Recipe.parse(folded.encode()) == folded
+
+
+def test_a_recipe_that_stops_does_not_mention_divergence() -> None:
+    assert b"divergence" not in RECIPE.encode()
+    for rule in (DivergenceConfig("skip"), DivergenceConfig("skip", 2.5), DivergenceConfig("stop", 2.5)):
+        changed = dataclasses.replace(RECIPE, divergence=rule)
+        assert b'"divergence":{"action":"%s","max_norm":"f32:' % rule.action.encode() in changed.encode()
+        assert Recipe.parse(changed.encode()) == changed
 
 
 def test_plain_binary32_has_24_bits_everywhere() -> None:

@@ -21,6 +21,8 @@ from auditkit.model.shelf import InMemory
 from auditkit.model.state import HostTensors, State, document, initial_state, state_digests
 from auditkit.model.step import NonFinite, StepResult, step
 from auditkit.numerics import reference
+from tests.golden.make_skips import SUMS, skipping
+from tests.golden.make_training import tokens_of as skip_tokens
 from tests.golden.recipes import RECIPES, tokens_of
 from tests.same_bits import assert_same_bits
 
@@ -122,6 +124,53 @@ def test_a_step_without_a_result_has_none_under_any_plan(value: np.float32) -> N
     for plan in (Plan(), Plan(True), Plan(True, group=2, recompute=True, cuts=Cuts(5, 30, 1))):
         with pytest.raises(NonFinite):
             planned(recipe, state, plan)
+
+
+def known(result: StepResult) -> StepResult:
+    """A result without the words for people, which may differ."""
+    return replace(result, why="")
+
+
+@pytest.mark.parametrize("name", sorted(SUMS))
+def test_steps_are_skipped_under_any_plan(name: str) -> None:
+    recipe, plans = skipping(SUMS[name]), (Plan(True), Plan(True, group=2, recompute=True, cuts=Cuts(5, 30, 1)))
+    state, kinds = initial_state(recipe), []
+    for number in range(16):
+        tokens = skip_tokens(recipe, number)
+        after, want = step(state, tokens, recipe, reference, work_key=KEY)
+        for plan in plans:
+            room, seen = Room(plan, InMemory(), InMemory()), list[int]()
+            new, got = step(state, tokens, recipe, reference, on_micro_batch=seen.append, work_key=KEY, room=room)
+            assert known(got) == known(want)
+            assert state_digests(new, recipe).root(number + 1) == document(new, recipe).root()
+            assert document(new, recipe) == document(after, recipe)
+            assert seen == [1, 2, 3]
+        state = after
+        kinds.append(want.skipped)
+    assert set(kinds) == {"", "norm", "no result"}
+
+
+@pytest.mark.parametrize("number", [7, 8])
+def test_a_step_is_skipped_from_a_state_that_is_not_in_memory(number: int) -> None:
+    """Step 6 is taken; 7 has no result, and 8 a large norm."""
+    recipe = skipping(SUMS["exact sums"])
+    state = replace(initial_state(recipe), step=6)
+    taken, first = step(state, skip_tokens(recipe, 6), recipe, reference, room=Room(Plan(True), InMemory(), InMemory()))
+    assert not taken.held and not first.skipped
+    room = Room(Plan(True), InMemory(), InMemory())
+    new, got = step(taken, skip_tokens(recipe, number), recipe, reference, work_key=KEY, room=room)
+    assert got.skipped
+    assert not new.held and new.step == 8
+    assert document(new, recipe) == document(replace(taken, step=8), recipe)
+    assert state_digests(new, recipe).root(8) == document(new, recipe).root()
+    want = step(
+        step(state, skip_tokens(recipe, 6), recipe, reference)[0],
+        skip_tokens(recipe, number),
+        recipe,
+        reference,
+        work_key=KEY,
+    )[1]
+    assert known(got) == known(want)
 
 
 def test_progress_is_told_micro_batch_by_micro_batch() -> None:

@@ -14,6 +14,7 @@ from auditkit.formats.compact import CompactRecords, CompactRow
 from auditkit.formats.digest import content_digest
 from auditkit.formats.record import RecordRow
 from auditkit.formats.run import DataSpec, Ids
+from auditkit.formats.skips import rates
 from auditkit.formats.stream import batch_digest
 from auditkit.model.state import document
 from auditkit.numerics.schedule import learning_rate
@@ -48,7 +49,9 @@ def rows_of(parts: Parts, steps: Sequence[CompactRow]) -> tuple[RecordRow, ...]:
     return CompactRecords(parts.recipe.batch.micro_batches, tuple(steps)).rows(
         batches=[batch_digest(tokens) for tokens in batches_of(parts)],
         losses=[f32_bits(float(loss)) for loss in losses],
-        rates=[f32_bits(learning_rate(parts.recipe.schedule, number)) for number in range(len(steps))],
+        rates=rates(
+            parts.recipe, steps, [f32_bits(learning_rate(parts.recipe.schedule, n)) for n in range(len(steps))]
+        ),
     )
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from auditkit.errors import BadArtifact, Unavailable
-from auditkit.formats.recipe import Recipe
+from auditkit.formats.bits import to_f32
+from auditkit.formats.recipe import DivergenceConfig, Recipe
 from tests.trainer.tiny import RECIPE, ROOT
 from trainer import recipe_toml
 
@@ -46,6 +47,30 @@ def test_a_fold_may_be_declared(tmp_path: Path) -> None:
     assert _load(tmp_path, RECIPE).numerics.fold == ()
     folded = _load(tmp_path, RECIPE.replace("body_bits = 14", "body_bits = 14\nfold = [4, 2]"))
     assert folded.numerics.fold == (4, 2)
+
+
+def test_a_rule_for_divergence_may_be_declared(tmp_path: Path) -> None:
+    plain = _load(tmp_path, RECIPE)
+    stop = '[divergence]\naction = "stop"\nmax_norm = 0.0\n'
+    assert _load(tmp_path, RECIPE + stop).encode() == plain.encode()
+    skip = _load(tmp_path, RECIPE + '[divergence]\naction = "skip"\nmax_norm = 0.1\n')
+    assert skip.divergence == DivergenceConfig("skip", to_f32(0.1))
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ('action = "skip"', r"\[divergence\] lacks max_norm"),
+        ("max_norm = 1.0", r"\[divergence\] lacks action"),
+        ('action = "clip"\nmax_norm = 1', r'recipe\.divergence\.action: "clip" is not stop or skip'),
+        ('action = "skip"\nmax_norm = -1.0', r"recipe\.divergence\.max_norm: -1\.0 is outside"),
+        ('action = "skip"\nmax_norm = "1"', r"divergence\.max_norm must be a number"),
+        ('action = "skip"\nmax_norm = 1\nmost = 3', r"unknown key in \[divergence\]: most"),
+    ],
+)
+def test_a_wrong_rule_names_what_is_wrong(section: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(BadArtifact, match=rf"recipe\.toml: .*{words}"):
+        _load(tmp_path, f"{RECIPE}\n[divergence]\n{section}\n")
 
 
 @pytest.mark.parametrize("section", list(TABLE))

@@ -93,6 +93,18 @@ RECIPE: list[Case] = [
     ("fold of one", "numerics/fold", [8, 1], "recipe.numerics.fold[1]: 1 is outside 2 to 1048576"),
     ("fold is a number", "numerics/fold", 8, "recipe.numerics.fold: not a list"),
     ("fold of texts", "numerics/fold", ["8"], "recipe.numerics.fold[0]: not an integer"),
+    ("divergence is a text", "divergence", "skip", "recipe.divergence: not an object"),
+    ("divergence without a bound", "divergence", {"action": "skip"}, 'recipe.divergence: key "max_norm" is missing'),
+    ("divergence with a further key", "divergence", {"action": "skip", "max_norm": "f32:00000000", "most": 3},
+     'recipe.divergence: unknown key "most"'),
+    ("unknown action", "divergence", {"action": "clip", "max_norm": "f32:3f800000"},
+     'recipe.divergence.action: "clip" is not stop or skip'),
+    ("infinite bound", "divergence", {"action": "skip", "max_norm": "f32:7f800000"},
+     "recipe.divergence.max_norm: f32:7f800000 is not finite"),
+    ("negative bound", "divergence", {"action": "skip", "max_norm": "f32:bf800000"},
+     "recipe.divergence.max_norm: -1.0 is outside [0, inf]"),
+    ("divergence that says what holds without it", "divergence", {"action": "stop", "max_norm": "f32:00000000"},
+     "recipe.divergence: to stop without a bound is said by leaving the section out"),
 ]  # fmt: skip
 
 STATE: list[Case] = [

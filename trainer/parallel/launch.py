@@ -17,6 +17,7 @@ from auditkit.kernels.device import device_count
 from auditkit.replay.backend import Backend, choose
 from auditkit.verdict import Verdict
 from trainer.disk import explain
+from trainer.log import read_rows
 from trainer.loop import Training
 from trainer.parallel.group import AlreadyTold, Group
 from trainer.parallel.place import Place
@@ -24,6 +25,7 @@ from trainer.parallel.runner import NoLog, Ranks
 from trainer.parallel.torch_group import TorchGroup, open_group, open_watch
 from trainer.parallel.watch import Times, Watch, leave, tell
 from trainer.segments import Course
+from trainer.skips import Skips
 from trainer.states import StoredState
 from trainer.stop import StopRequest, watch_signals
 from trainer.work import Settings, Work
@@ -43,7 +45,7 @@ def on_ranks(place: Place, machine: Machine, folder: Path, lead: Callable[[Open]
             ended = lead(lambda course, segment: _leading(group, backend, course, segment, machine.check))
             group.gather_bytes(_END)
             return ended
-        return _following(group, backend, Work(folder))
+        return _following(group, backend, Work(folder), Skips(machine.max_skips))
 
 
 def _leading(group: Group, backend: Backend, course: Course, segment: Segment, check: int) -> Ranks:
@@ -53,7 +55,7 @@ def _leading(group: Group, backend: Backend, course: Course, segment: Segment, c
     return runner
 
 
-def _following(group: Group, backend: Backend, work: Work) -> Ended:
+def _following(group: Group, backend: Backend, work: Work, skips: Skips) -> Ended:
     """What a rank does while rank 0 runs `trainer.run`: one segment after the other."""
     from trainer.run import exit_code
 
@@ -61,11 +63,14 @@ def _following(group: Group, backend: Backend, work: Work) -> Ended:
         while (said := group.gather_bytes(b"")[0]) != _END:
             number, check, recipe, own, later = said.split(b"\n")
             course = Course.parse(work, Recipe.parse(recipe), Settings.parse(own), later)
-            _follow(group, backend, course, course.timeline.segments[int(number)], int(check), stop)
+            segment = course.timeline.segments[int(number)]
+            _follow(group, backend, course, segment, int(check), stop, skips)
         return exit_code(stop), ""
 
 
-def _follow(group: Group, backend: Backend, course: Course, segment: Segment, check: int, stop: StopRequest) -> None:
+def _follow(
+    group: Group, backend: Backend, course: Course, segment: Segment, check: int, stop: StopRequest, skips: Skips
+) -> None:
     from trainer.run import first_state
 
     def stored(step: int) -> StoredState:
@@ -74,9 +79,10 @@ def _follow(group: Group, backend: Backend, course: Course, segment: Segment, ch
         return found
 
     runner = Ranks(group, backend, segment.recipe, segment.cursor, check_every=check)
-    training = Training(course.work, course.settings_of(segment), course.batches(segment), runner)
+    training = Training(course.work, course.settings_of(segment), course.batches(segment), runner, skips=skips)
     runner.self_test()
     state, is_new = runner.follow(lambda: first_state(segment.recipe), stored)
+    skips.recall(segment.recipe, [] if is_new else read_rows(course.work.folder, state.step)[segment.start :])
     if is_new:
         training.save(state, NoLog())
         runner.settle()

@@ -87,6 +87,11 @@ class Replicas:
         if due(state.step, self._every):
             self.check(state)
 
+    def suspected(self, state: RankState) -> None:
+        """Check a state from which something followed that may come from a wrong bit."""
+        if self._every:
+            self.check(state)
+
     def written(self, state: RankState) -> None:
         """Check a state that is to be written."""
         if self._every:
