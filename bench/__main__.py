@@ -14,12 +14,13 @@ from bench.process import ROOT
 from bench.rows import Row, machine, to_json, to_table, write_between
 
 PARTS = ("command", "install", "replay", "state")
+MORE = ("publishing", "ranks")  # when asked for: they need a quiet machine, and torch
 
 
 def main() -> int:
     """Measure the parts asked for, one after the other."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help=f"default: {' '.join(PARTS)}")
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS, *MORE], help=f"default: {' '.join(PARTS)}")
     parser.add_argument("--write", action="store_true", help="write the table into docs/benchmarks.md")
     arguments = parser.parse_args()
     rows: list[Row] = []
