@@ -54,7 +54,11 @@ from trainer.work import Settings, Work
 BAR = 5.0  # per cent, where a state is 1 GB and a step as large as they are in practice
 PRACTICE = 16_384  # tokens a step, and more
 TOKENS, TEXT, TOKENIZER = 1 << 20, b"random ids have no text", b"{}"
-SIZES = {"small": lambda: replay.recipes()["10 M parameters"], "gigabyte": state.recipe}
+SIZES = {
+    "bundled": lambda: replay.recipes()["bundled model"],
+    "small": lambda: replay.recipes()["10 M parameters"],
+    "gigabyte": state.recipe,
+}
 PARTS = ("digests", "snapshot", "waiting for the state before")
 
 
