@@ -88,16 +88,23 @@ class Watch:
 
     def meet(self) -> None:
         """Give the first sign of life and wait for that of all others, then watch them. Raises as `check`."""
-        self._beat()
-        until = self._clock() + self.times.start
-        while missing := self._missing():
-            if self._clock() > until:
-                self._lost(missing, f"did not come within {self.times.start:g} s")
-            self.check()
-            time.sleep(self.times.beat / 5)
+        watch, guard = self._threads
         self._answered = self._clock()
-        for thread in self._threads:
-            thread.start()
+        guard.start()
+        try:
+            self._beat()
+            until = self._clock() + self.times.start
+            while missing := self._missing():
+                self._answered = self._clock()
+                if self._clock() > until:
+                    self._lost(missing, f"did not come within {self.times.start:g} s")
+                self.check()
+                time.sleep(self.times.beat / 5)
+        except RuntimeError as error:
+            self._gone(error)
+            self.check()
+        self._answered = self._clock()
+        watch.start()
 
     def doing(self, what: str) -> None:
         """What the ranks are at."""
@@ -175,7 +182,7 @@ class Watch:
                 self._answered = self._clock()
             except RuntimeError as error:  # of the store: its host, the launcher or rank 0, is gone
                 if not self._closing.is_set():
-                    self.end(f"rank 0 or the launcher is gone: {first_line(error)}", RESUME, Verdict.UNAVAILABLE.code)
+                    self._gone(error)
             if self._ending is not None:
                 break
 
@@ -247,6 +254,9 @@ class Watch:
     def _lost(self, ranks: list[int], how: str) -> None:
         who = f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}" if ranks else "a rank"
         self.end(f"{who} {how}, at {self._doing}", RESUME, Verdict.UNAVAILABLE.code)
+
+    def _gone(self, error: RuntimeError) -> None:
+        self.end(f"rank 0 or the launcher is gone: {first_line(error)}", RESUME, Verdict.UNAVAILABLE.code)
 
     def _leave(self, ending: Ending) -> None:
         """End this process, whose main thread waits in something that does not end."""

@@ -4,8 +4,10 @@
     python -m tests.trainer.parallel.soak --matrix --seed 1
 
 A round trains 100 steps, and loses a random rank to `kill -9` at three random moments; each time the run goes on with
-another number of ranks. The matrix trains 100 steps on every number of ranks, with micro-batches that divide and that
-do not, exact and folded, publishes each run and verifies random steps of it. All files are those of one process.
+another number of ranks. It is published meanwhile, with a signed log: what is there after a kill verifies, and its log
+continues the one seen before; in the end nothing is there twice or missing. The matrix trains 100 steps on every number
+of ranks, with micro-batches that divide and that do not, exact and folded, publishes each run and verifies random steps
+of it. All files are those of one process.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import auditkit
 from auditkit.errors import UsageError
 from auditkit.verdict import Verdict
 from tests.trainer import tiny
+from tests.trainer.live import grown
 from tests.trainer.parallel.conftest import Started, Zygote
 from trainer import cli
 from trainer.parallel.ordered import plan
@@ -79,27 +82,31 @@ def prepared(bench: Bench, name: str, text: str) -> Path:
     return work
 
 
-def begin(work: Path, steps: int) -> list[str]:
+def begin(work: Path, steps: int, *more: str) -> list[str]:
     """The command that begins a run, or goes on with it."""
     if (work / "recipe.json").exists():
         return ["resume", str(work)]
-    return ["run", str(work / "recipe.toml"), str(work), "--steps", str(steps), "--state-every", "7"]
+    return ["run", str(work / "recipe.toml"), str(work), "--steps", str(steps), "--state-every", "7", *more]
 
 
 def undisturbed(bench: Bench, name: str, text: str, steps: int) -> Path:
-    """The run of one process."""
-    work = prepared(bench, name, text)
+    """The run of one process; beside it what is published of it."""
+    work = prepared(bench, f"{name}/work", text)
     assert cli.main(begin(work, steps)) == 0
+    grown.published(work, work.parent)
     return work
 
 
 def whole_round(bench: Bench, truth: Path, number: int, chance: random.Random, steps: int = STEPS) -> str:
     """Train with CHANGES kills and as many changes of the number of ranks; what happened."""
     work = prepared(bench, f"round-{number}", (truth / "recipe.toml").read_text(encoding="utf-8"))
+    beside = bench.folder / f"published-{number}"
+    beside.mkdir()
+    words, seen = begin(work, steps, *grown.options(beside)), 0
     sizes = chance.sample(SIZES, CHANGES + 1)
     story = []
     for part, size in enumerate(sizes[:-1]):
-        ranks = bench.ranks(size, begin(work, steps))
+        ranks = bench.ranks(size, words)
         lost = chance.randrange(size)
         moment = _moment(ranks, work, chance, steps * (part + 1) // (CHANGES + 1))
         assert ranks.codes()[lost] is None, ranks.said(lost)
@@ -109,10 +116,18 @@ def whole_round(bench: Bench, truth: Path, number: int, chance: random.Random, s
         ranks.wait(SECONDS)
         story.append(f"{lost} of {size} at {moment}")
         assert_part_of(work, truth)
-    ranks = bench.ranks(sizes[-1], begin(work, steps))
+        if (beside / "out").exists():
+            grown.assert_verifies(beside / "out", beside, seed=number)
+            assert seen <= grown.manifest(beside / "out").steps
+            seen = grown.manifest(beside / "out").steps
+        words = begin(work, steps, *grown.options(beside))
+    ranks = bench.ranks(sizes[-1], words)
     assert ranks.wait(SECONDS) == [0] * sizes[-1], [ranks.said(rank) for rank in range(sizes[-1])]
     tiny.assert_same_run(work, truth)
+    grown.assert_same(beside / "out", truth.parent / "reference")
+    grown.assert_verifies(beside / "out", beside, seed=number)
     shutil.rmtree(work)
+    shutil.rmtree(beside)
     return f"killed rank {', '.join(story)}; to its end on {sizes[-1]}"
 
 

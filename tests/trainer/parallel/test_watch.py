@@ -227,6 +227,7 @@ def test_ranks_that_never_come_are_named_to_all_that_wait(store: MemoryStore) ->
             watch.meet()
         except (RankLost, AlreadyTold) as error:
             found.append(error)
+        watch.close()
 
     threads = [threading.Thread(target=meet, args=(watch,)) for watch in watches]
     for thread in threads:
@@ -236,3 +237,28 @@ def test_ranks_that_never_come_are_named_to_all_that_wait(store: MemoryStore) ->
     assert sorted(type(error).__name__ for error in found) == ["AlreadyTold", "RankLost"]
     (told,) = [error for error in found if isinstance(error, RankLost)]
     assert told.message == "ranks 1, 3 did not come within 0.1 s, at the start"
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_store_that_is_lost_while_ranks_come_ends_them(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch, silent: bool
+) -> None:
+    """Gone, or there and silent."""
+    left: list[int] = []
+    monkeypatch.setattr(module, "leave", left.append)
+    watch = Watch(store, 1, 3, Times(start=60.0, beat=0.01, silence=0.3, leave=0.1))
+    goes_on = threading.Event()
+    if silent:
+        monkeypatch.setattr(store, "check", lambda keys: not goes_on.wait(60))
+    else:
+        store.gone = True
+    if silent:
+        thread = threading.Thread(target=lambda: pytest.raises(RankLost, watch.meet))
+        thread.start()
+        until(lambda: left == [5])
+        goes_on.set()
+        thread.join()
+    else:
+        with pytest.raises(RankLost, match="^rank 0 or the launcher is gone: Broken pipe$"):
+            watch.meet()
+    watch.close()
