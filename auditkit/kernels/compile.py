@@ -115,13 +115,18 @@ def _binding() -> Any:
     return nvrtc
 
 
+def target(op: str, architecture: str) -> str:
+    """The architecture to compile cuda/<op>.cu for: `_sm90` names what uses instructions of sm_90a, which no other has."""
+    return "90a" if op.endswith("_sm90") else architecture
+
+
 def cubin(op: str, architecture: str, compiler: Compiler, cache: Path | None) -> bytes:
-    """The cubin of cuda/<op>.cu for `sm_<architecture>`, from the cache or compiled and cached.
+    """The cubin of cuda/<op>.cu for `sm_<architecture>` or its `target`, from the cache or compiled and cached.
 
     A cache entry is used only if its own digest fits; one that cannot be read or written is done without.
     Raises Unsupported when the compiler refuses.
     """
-    options = (f"--gpu-architecture=sm_{architecture}", *OPTIONS)
+    options = (f"--gpu-architecture=sm_{target(op, architecture)}", *OPTIONS)
     text = source(op)
     if cache is None:
         return compiler(text, f"{op}.cu", options)

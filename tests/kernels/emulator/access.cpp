@@ -10,6 +10,8 @@
 struct emu_touch {  // one thread's access to four bytes
     uint32_t thread;  // 1 + block * threads + index; 0 is nobody
     uint32_t barrier, warp;  // epochs
+    uint32_t clock;          // of its slot (clocks.cpp)
+    uint16_t slot;
     uint8_t bytes, atomic;
 };
 
@@ -17,10 +19,8 @@ struct emu_cell {  // the last write, and the last reads of two different thread
     emu_touch write, read, other_read;
 };
 
-static const size_t DYNAMIC = 227 * 1024;  // the most that any architecture gives a block
-
 extern "C" {
-alignas(1024) unsigned char emu_dynamic_shared[DYNAMIC];
+alignas(1024) unsigned char emu_dynamic_shared[MOST_BLOCKS * DYNAMIC];
 }
 // The kernels' static data is their shared memory; build.py links it between these two.
 extern char shared_begin __asm__("emu_shared_begin");
@@ -34,10 +34,12 @@ static size_t last_region;
 
 void emu_regions_begin(int buffers, const uint64_t* begin, const uint64_t* end) {
     emu.regions.clear();
-    for (int i = 0; i < buffers; i++) emu.regions.push_back({(uintptr_t)begin[i], (uintptr_t)end[i], 0, nullptr});
-    uintptr_t dynamic = (uintptr_t)emu_dynamic_shared;
-    emu.regions.push_back({(uintptr_t)&shared_begin, (uintptr_t)&shared_end, 1, nullptr});
-    emu.regions.push_back({dynamic, dynamic + emu.dynamic_bytes, 1, nullptr});
+    for (int i = 0; i < buffers; i++) emu.regions.push_back({(uintptr_t)begin[i], (uintptr_t)end[i], 0, nullptr, -1});
+    emu.regions.push_back({(uintptr_t)&shared_begin, (uintptr_t)&shared_end, 1, nullptr, -1});
+    for (unsigned rank = 0; rank < emu.cluster; rank++) {
+        uintptr_t dynamic = (uintptr_t)emu_dynamic_shared + rank * DYNAMIC;
+        emu.regions.push_back({dynamic, dynamic + emu.dynamic_bytes, 1, nullptr, (int)rank});
+    }
     last_region = 0;
 }
 
@@ -48,7 +50,8 @@ void emu_regions_end() {
 
 void emu_poison_shared() {
     memset(&shared_begin, emu.poison, (size_t)(&shared_end - &shared_begin));
-    memset(emu_dynamic_shared, emu.poison, std::min(DYNAMIC, (size_t)emu.dynamic_bytes + 4096));
+    for (unsigned rank = 0; rank < emu.cluster; rank++)
+        memset(emu_dynamic_shared + rank * DYNAMIC, emu.poison, std::min(DYNAMIC, (size_t)emu.dynamic_bytes + 4096));
 }
 
 static emu_region* find(uintptr_t address) {
@@ -75,17 +78,30 @@ static const char* const DOES[] = {"reads", "writes", "updates"};
               (unsigned long long)address, (unsigned long long)caller);
 }
 
-static bool ordered(const emu_touch& other, const emu_touch& self, bool shared) {
-    if (other.thread == 0 || other.thread == self.thread || !(other.bytes & self.bytes)) return true;
+// `knows`: the clocks of who accesses now, null without clocks.
+static bool ordered(const emu_touch& other, const emu_touch& self, bool shared, const uint32_t* knows) {
+    if (other.thread == 0 || !(other.bytes & self.bytes)) return true;
     if (other.atomic && self.atomic) return true;
-    uint32_t block = (other.thread - 1) / emu.threads, index = (other.thread - 1) % emu.threads;
-    if (block != emu.block_number) return shared || emu.fenced;
-    if (other.barrier != self.barrier) return true;
-    return index / 32 == emu.current->warp && other.warp != self.warp;
+    unsigned all = emu.threads * emu.cluster;
+    bool plain = !knows || (other.slot < all && self.slot < all);
+    if (plain && other.thread == self.thread) return true;
+    uint32_t block = (other.thread - 1) / emu.threads, mine = (self.thread - 1) / emu.threads;
+    if (block - emu.block[0].number >= emu.cluster) return shared || emu.fenced;  // it ran before
+    if (plain && block == mine) {
+        if (other.barrier != self.barrier) return true;
+        uint32_t warp = (other.thread - 1) % emu.threads / 32;
+        if (warp == (self.thread - 1) % emu.threads / 32 && other.warp != self.warp) return true;
+    }
+    if (knows) return knows[other.slot] >= other.clock;
+    return block != mine && emu.fenced;
 }
 
 [[noreturn]] static void race(const emu_region* region, uintptr_t address, int kind, const emu_touch& other,
                               const char* did, uintptr_t caller) {
+    if (!caller)
+        emu_failf("race: asynchronously %s the word at offset %llu of %s that thread %u of block %u %s", DOES[kind],
+                  (unsigned long long)(address - region->begin) & ~3ull, region->kind ? "shared memory" : "a buffer",
+                  (other.thread - 1) % emu.threads, (other.thread - 1) / emu.threads, did);
     emu_failf("race: %s the word at offset %llu of %s that thread %u of block %u %s @%llx", DOES[kind],
               (unsigned long long)(address - region->begin) & ~3ull, region->kind ? "shared memory" : "a buffer",
               (other.thread - 1) % emu.threads, (other.thread - 1) / emu.threads, did, (unsigned long long)caller);
@@ -94,31 +110,78 @@ static bool ordered(const emu_touch& other, const emu_touch& self, bool shared) 
 static void note_read(emu_cell* cell, emu_touch self) {
     if (cell->read.thread != self.thread)
         cell->other_read = cell->read;
-    else if (cell->read.barrier == self.barrier && cell->read.warp == self.warp && cell->read.atomic == self.atomic)
+    else if (cell->read.barrier == self.barrier && cell->read.warp == self.warp && cell->read.atomic == self.atomic &&
+             cell->read.slot == self.slot && cell->read.clock == self.clock)
         self.bytes |= cell->read.bytes;
     cell->read = self;
 }
 
-static void track(emu_region* region, uintptr_t address, size_t bytes, int kind, uintptr_t caller) {
+static emu_touch touch_of(const emu_thread* t, bool atomic) {
+    const emu_block* block = t->block;
+    uint32_t thread = block->number * emu.threads + t->index + 1;
+    uint16_t slot = (uint16_t)emu_slot(t);
+    return {thread, block->barrier_epoch, block->warp_epoch[t->warp], emu.clocked ? t->clock[slot] : 0, slot, 0, atomic};
+}
+
+static void track(emu_region* region, uintptr_t address, size_t bytes, int kind, emu_touch self, const uint32_t* knows, bool note,
+                  uintptr_t caller) {
     if (!region->shadow) region->shadow = calloc((region->end - region->begin) / 4 + 2, sizeof(emu_cell));
     emu_cell* cells = (emu_cell*)region->shadow;
-    uint32_t thread = emu.block_number * emu.threads + emu.current->index + 1;
-    emu_touch self = {thread, emu.barrier_epoch, emu.warp_epoch[emu.current->warp], 0, kind == EMU_ATOMIC};
     bool shared = region->kind == 1;
     uintptr_t offset = address - region->begin, end = offset + bytes;
     while (offset < end) {
         emu_cell* cell = &cells[offset / 4];
         uintptr_t stop = std::min(end, (offset / 4 + 1) * 4);
         self.bytes = (uint8_t)(((1u << (stop - offset)) - 1) << offset % 4);
-        if (!ordered(cell->write, self, shared)) race(region, region->begin + offset, kind, cell->write, "wrote", caller);
+        if (!ordered(cell->write, self, shared, knows))
+            race(region, region->begin + offset, kind, cell->write, "wrote", caller);
         if (kind == EMU_READ) {
-            note_read(cell, self);
+            if (note) note_read(cell, self);
         } else {
             for (const emu_touch& read : {cell->read, cell->other_read})
-                if (!ordered(read, self, shared)) race(region, region->begin + offset, kind, read, "read", caller);
-            cell->write = self;
+                if (!ordered(read, self, shared, knows)) race(region, region->begin + offset, kind, read, "read", caller);
+            if (note) cell->write = self;
         }
         offset = stop;
+    }
+}
+
+// Ordinary stores become visible to asynchronous readers by a fence.
+static void check_fenced(emu_region* region, uintptr_t address, size_t bytes, const char* what) {
+    if (!region->shadow) return;
+    const emu_cell* cells = (const emu_cell*)region->shadow;
+    for (uintptr_t at = address - region->begin; at < address - region->begin + bytes; at += 4) {
+        const emu_touch& write = cells[at / 4].write;
+        uint32_t block = (write.thread - 1) / emu.threads;
+        if (write.thread && block - emu.block[0].number < emu.cluster && write.slot < emu.threads * emu.cluster &&
+            write.clock > emu.thread[write.slot].fenced)
+            emu_failf("%s reads at offset %llu of shared memory what thread %u stored without a fence_async", what,
+                      (unsigned long long)at, (write.thread - 1) % emu.threads);
+    }
+}
+
+void emu_check_as(const void* pointer, size_t bytes, int kind, int rank, unsigned slot, uint32_t clock, const char* what) {
+    uintptr_t address = (uintptr_t)pointer;
+    const emu_thread* t = emu.current;
+    emu_region* region = find(address);
+    if (!region || address + bytes > region->end || (rank < 0 ? region->kind != 0 : region->rank != rank))
+        emu_failf("%s %s %zu bytes out of bounds", what, DOES[kind], bytes);
+    if (region->kind == 1 && kind == EMU_READ) check_fenced(region, address, bytes, what);
+    emu_touch self = touch_of(t, false);
+    self.slot = (uint16_t)slot;
+    self.clock = clock;
+    track(region, address, bytes, kind, self, t->clock, clock != 0, 0);
+}
+
+void emu_note(const void* pointer, size_t bytes, int kind, unsigned slot, uint32_t clock) {
+    uintptr_t address = (uintptr_t)pointer;
+    emu_region* region = find(address);
+    if (!region->shadow) region->shadow = calloc((region->end - region->begin) / 4 + 2, sizeof(emu_cell));
+    emu_cell* cells = (emu_cell*)region->shadow;
+    emu_touch self = {1 + emu.block[0].number * emu.threads, 0, 0, clock, (uint16_t)slot, 15, 0};
+    for (uintptr_t at = address - region->begin; at < address - region->begin + bytes; at += 4) {
+        if (kind == EMU_READ) note_read(&cells[at / 4], self);
+        else cells[at / 4].write = self;
     }
 }
 
@@ -130,10 +193,16 @@ extern "C" void emu_check(const void* pointer, size_t bytes, int kind, const voi
     emu_region* region = find(address);
     if (region) {
         if (address + bytes > region->end) outside(address, bytes, kind, at);
-        return track(region, address, bytes, kind, at);
+        const emu_thread* t = emu.current;
+        if (region->rank >= 0 && region->rank != (int)t->block->rank) emu_failf("%s another block's shared memory", DOES[kind]);
+        if (emu.clocked && region->rank >= 0) {
+            emu_async_check(region->rank, address, address + bytes, kind != EMU_READ, "an access");
+            if (kind != EMU_READ) emu_products_check(region->rank, address, address + bytes, "a store");
+        }
+        return track(region, address, bytes, kind, touch_of(t, kind == EMU_ATOMIC), emu.clocked ? t->clock : nullptr, true, at);
     }
     bool constant = address - (uintptr_t)&image_begin < (uintptr_t)(&image_end - &image_begin);
-    bool dynamic = address - (uintptr_t)emu_dynamic_shared < DYNAMIC;
+    bool dynamic = address - (uintptr_t)emu_dynamic_shared < MOST_BLOCKS * DYNAMIC;
     if (constant && !dynamic && kind == EMU_READ) return;
     outside(address, bytes, kind, at);
 }

@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
 BUILD = ROOT / "build" / "emulator"
-RUNTIME = ("scheduler.cpp", "collective.cpp", "access.cpp")
+RUNTIME = ("scheduler.cpp", "collective.cpp", "access.cpp", "clocks.cpp", "asynchronous.cpp", "product.cpp")
 
 # IEEE binary32 and binary64 exactly as written: no contraction, no extra precision; integers wrap as on the device.
 STRICT = (
@@ -40,11 +40,11 @@ CHECKS = (
 )
 WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-function", "-Wno-unused-variable", "-Wno-unknown-pragmas", "-Wno-psabi")
 
-_PARENTHESES = r"\(((?:[^()]|\([^()]*\))*)\)"
-_BOUNDS = rf"(?:__launch_bounds__\s*{_PARENTHESES}\s*)?"
-_KERNEL = re.compile(rf"__emu_global__\s+{_BOUNDS}void\s+{_BOUNDS}(\w+)\s*\(")
-_DYNAMIC = re.compile(r"\bextern\s+__emu_shared__\s+([^;]*?\w+)\s*\[\s*\]\s*;")
-
+_INSIDE = r"\((?:[^()]|\([^()]*\))*\)"
+_ATTRIBUTE = rf"__(launch_bounds|cluster_dims)__\s*({_INSIDE})"
+_ATTRIBUTES = rf"((?:__(?:launch_bounds|cluster_dims)__\s*{_INSIDE}\s*)*)"
+_KERNEL = re.compile(rf"__emu_global__\s+{_ATTRIBUTES}void\s+{_ATTRIBUTES}(\w+)\s*\(")
+_DYNAMIC = re.compile(r"\bextern\s+__emu_shared__\s+(?:__attribute__\s*\(\(.*?\)\)\s*)?(\w+)\s+(\w+)\s*\[\s*\]\s*;")
 
 _STATIC = re.compile(r"__emu_shared__\s+([^;]*);")
 
@@ -124,6 +124,8 @@ def _make(source: Path, architecture: str, out: Path) -> None:
     number = re.match(r"\d+", architecture)
     assert number is not None
     defines = [f"-D__CUDA_ARCH__={number[0]}0", "-D__global__=__emu_global__", "-D__shared__=__emu_shared__"]
+    if architecture.endswith("a"):
+        defines.append(f"-D__CUDA_ARCH_FEAT_SM{number[0]}_ALL")
     text = f'#include "cuda_host.hpp"\n#include "{source}"\n'
     text = _run([*command, *defines, "-E", "-x", "c++", "-"], text)
     with tempfile.TemporaryDirectory() as folder:
@@ -137,19 +139,20 @@ def _make(source: Path, architecture: str, out: Path) -> None:
 
 def _rewritten(text: str) -> str:
     """Preprocessed CUDA as C++: shared arrays get their place, and a table of the kernels is appended."""
-    kernels = [(m[3], m[1] or m[2] or "") for m in _KERNEL.finditer(text)]
-    text = re.sub(rf"__launch_bounds__\s*{_PARENTHESES}", "", text).replace("__emu_global__", "")
-    text = _DYNAMIC.sub(r'extern \1[] __asm__("emu_dynamic_shared");', text)
+    kernels = [(m[3], dict(re.findall(_ATTRIBUTE, m[1] + m[2]))) for m in _KERNEL.finditer(text)]
+    text = re.sub(_ATTRIBUTE, "", text).replace("__emu_global__", "")
+    text = _DYNAMIC.sub(r"\1* const \2 = (\1*)emu_dynamic_base();", text)
     text = _STATIC.sub(lambda m: f"static {m[1]}; {_escapes(m[1])}", text)
     rows = "".join(
-        f'{{"{name}", emu_trampoline<&{name}>::kinds, &emu_trampoline<&{name}>::call, emu_first({bound})}},\n'
-        for name, bound in kernels
+        f'{{"{name}", emu_trampoline<&{name}>::kinds, &emu_trampoline<&{name}>::call, '
+        f"emu_first{has.get('launch_bounds', '()')}, emu_first{has.get('cluster_dims', '()')}}},\n"
+        for name, has in kernels
     )
     export = '__attribute__((visibility("default")))'
     return (
         f'{text}\nextern "C" {export} const emu_kernel emu_kernels[];\n'
         f'extern "C" {export} const int emu_kernel_count;\n'
-        f"const emu_kernel emu_kernels[] = {{\n{rows}{{nullptr, nullptr, nullptr, 0}}}};\n"
+        f"const emu_kernel emu_kernels[] = {{\n{rows}{{nullptr, nullptr, nullptr, 0, 0}}}};\n"
         f"const int emu_kernel_count = {len(kernels)};\n"
     )
 
@@ -171,6 +174,7 @@ class Kernel(ctypes.Structure):
         ("kinds", ctypes.c_char_p),
         ("call", ctypes.c_void_p),
         ("bound", ctypes.c_int),
+        ("cluster", ctypes.c_int),
     )
 
 

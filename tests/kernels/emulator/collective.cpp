@@ -82,11 +82,18 @@ static void load_matrices(emu_thread* warp) {
 }
 
 static void resolve_warp(emu_thread* t) {
-    emu_thread* warp = emu.thread + t->warp * 32;
+    emu_thread* warp = t->block->thread + t->warp * 32;
     uint64_t result[32] = {};
     if (t->op == EMU_MMA_16832 || t->op == EMU_MMA_8816) multiply(warp);
     if (t->op == EMU_LDMATRIX) load_matrices(warp);
-    if (t->op == EMU_SYNCWARP) emu.warp_epoch[t->warp]++;
+    if (t->op >= EMU_PRODUCT && t->op <= EMU_PRODUCT_WAIT) emu_product_resolve(warp);
+    if (t->op == EMU_SYNCWARP) {
+        t->block->warp_epoch[t->warp]++;
+        std::vector<emu_thread*> lanes;
+        for (unsigned lane = 0; lane < 32; lane++)
+            if (t->mask >> lane & 1) lanes.push_back(&warp[lane]);
+        if (emu.clocked) emu_clocks_meet(lanes.data(), lanes.size());
+    }
     for (unsigned lane = 0; lane < 32; lane++) {
         if (!(t->mask >> lane & 1)) continue;
         const emu_thread* other = &warp[lane];
@@ -119,7 +126,7 @@ static void meet(emu_op op, unsigned mask, uint64_t value, int arg, int width) {
     for (unsigned lane = 0; lane < 32; lane++) {
         if (!(mask >> lane & 1)) continue;
         if (first + lane >= emu.threads) emu_failf("mask %08x names lane %u, which the block does not have", mask, lane);
-        const emu_thread* other = &emu.thread[first + lane];
+        const emu_thread* other = &t->block->thread[first + lane];
         bool same_arg = op < EMU_MMA_16832 || other->arg == arg;
         complete = complete && other->state == IN_WARP && other->op == op && other->mask == mask && same_arg;
     }
@@ -154,24 +161,73 @@ extern "C" void emu_warp_registers(emu_op op, int arg, unsigned* out, const unsi
 
 extern "C" int emu_barrier(emu_op op, int predicate) {
     emu_thread* t = emu.current;
+    emu_block* block = t->block;
     t->op = op, t->mask = 0, t->value = predicate != 0, t->state = IN_BARRIER;
-    if (++emu.waiting == emu.threads) {
+    if (++block->waiting == emu.threads) {
         unsigned count = 0;
+        std::vector<emu_thread*> all;
         for (unsigned i = 0; i < emu.threads; i++) {
-            if (emu.thread[i].op != op) emu_failf("different kinds of __syncthreads met");
-            count += (unsigned)emu.thread[i].value;
+            if (block->thread[i].op != op) emu_failf("different kinds of __syncthreads met");
+            count += (unsigned)block->thread[i].value;
+            all.push_back(&block->thread[i]);
         }
-        unsigned all = count == emu.threads, any = count != 0;
-        emu.waiting = 0;
-        emu.barrier_epoch++;
-        for (unsigned i = 0; i < emu.threads; i++) {
-            emu.thread[i].value = op == EMU_BARRIER_COUNT ? count : op == EMU_BARRIER_AND ? all : any;
-            emu_wake(&emu.thread[i]);
+        unsigned every = count == emu.threads, any = count != 0;
+        block->waiting = 0;
+        block->barrier_epoch++;
+        if (emu.clocked) emu_clocks_meet(all.data(), all.size());
+        for (emu_thread* other : all) {
+            other->value = op == EMU_BARRIER_COUNT ? count : op == EMU_BARRIER_AND ? every : any;
+            emu_wake(other);
         }
     }
     emu_yield();
     return (int)t->value;
 }
+
+// All threads of `all` that are in this barrier, when they are as many as it wants.
+static void open_barrier(emu_op op, int arg, emu_thread* first, unsigned count) {
+    std::vector<emu_thread*> met;
+    for (unsigned i = 0; i < count; i++)
+        if (first[i].state == IN_BARRIER && first[i].op == op && first[i].arg == arg) met.push_back(&first[i]);
+    emu_clocks_meet(met.data(), met.size());
+    for (emu_thread* other : met) emu_wake(other);
+}
+
+extern "C" void emu_named_barrier(unsigned barrier, unsigned threads) {
+    emu_thread* t = emu.current;
+    if (barrier < 1 || barrier > 15 || threads % 32 || threads > emu.threads) emu_failf("barrier %u of %u threads", barrier, threads);
+    emu_named& named = t->block->named[barrier];
+    if (named.arrived && named.threads != threads)
+        emu_failf("barrier %u for %u threads, but others wait there for %u", barrier, threads, named.threads);
+    named.threads = threads;
+    t->op = EMU_NAMED, t->mask = 0, t->arg = (int)barrier, t->state = IN_BARRIER;
+    if (++named.arrived == threads) {
+        named.arrived = 0;
+        open_barrier(EMU_NAMED, (int)barrier, t->block->thread, emu.threads);
+    }
+    emu_yield();
+}
+
+extern "C" void emu_cluster_sync() {
+    emu_thread* t = emu.current;
+    t->op = EMU_CLUSTER, t->mask = 0, t->arg = 0, t->state = IN_BARRIER;
+    if (++emu.in_cluster == emu.threads * emu.cluster) {
+        emu.in_cluster = 0;
+        open_barrier(EMU_CLUSTER, 0, emu.thread, emu.threads * emu.cluster);
+    }
+    emu_yield();
+}
+
+extern "C" unsigned emu_cluster_rank() { return emu.current->block->rank; }
+
+extern "C" void emu_product(int* d, int columns, uint64_t a, uint64_t b, bool add) {
+    emu_thread* t = emu.current;
+    t->sums = d;
+    t->operand[0] = a, t->operand[1] = b;
+    meet(EMU_PRODUCT, 0xffffffffu, 0, columns | add << 16, 32);
+}
+
+extern "C" void emu_product_step(emu_op op, int arg) { meet(op, 0xffffffffu, 0, arg, 32); }
 
 extern "C" void emu_fence() { emu.fenced = true; }
 

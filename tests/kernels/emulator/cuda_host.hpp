@@ -18,7 +18,7 @@
 #define __noinline__ __attribute__((noinline))
 #define __restrict__ __restrict
 #define __align__(n) __attribute__((aligned(n)))
-// __global__, __launch_bounds__ and __shared__ are left to build.py, which rewrites the preprocessed source.
+// __global__, __launch_bounds__, __cluster_dims__ and __shared__ are left to build.py, which rewrites the preprocessed source.
 #define __constant__ static const
 #define threadIdx (emu_thread_index())
 #define blockIdx (emu_block_index())
@@ -52,6 +52,7 @@ static inline float3 make_float3(float x, float y, float z) { return {x, y, z}; 
 
 #include "cuda_math.hpp"
 #include "cuda_warp.hpp"
+#include "cuda_hopper.hpp"
 
 // The kernels of a file, found by build.py in the preprocessed source.
 template <class T>

@@ -85,8 +85,8 @@ EMU_ATOMIC_OP(Max, long long, old > value ? old : value)
 EMU_ATOMIC_OP(Min, long long, old < value ? old : value)
 
 // Addresses in dynamic shared memory as 32 bits.
-static inline unsigned shared_address(const void* p) { return (unsigned)((uintptr_t)p - (uintptr_t)emu_dynamic_shared); }
-static inline void* shared_pointer(unsigned address) { return emu_dynamic_shared + (int)address; }
+static inline unsigned shared_address(const void* p) { return (unsigned)((uintptr_t)p - (uintptr_t)emu_dynamic_base()); }
+static inline void* shared_pointer(unsigned address) { return (char*)emu_dynamic_base() + (int)address; }
 
 // What cuda/tensor.cuh takes as primitives; there they are PTX, here the scheduler plays them for the 32 lanes of a warp.
 static inline void mma_m8n8k16_s8(int* d, unsigned a, unsigned b) { emu_warp_registers(EMU_MMA_8816, 3, (unsigned*)d, &a, &b); }

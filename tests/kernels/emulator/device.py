@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from auditkit.kernels.compile import target
 from tests.kernels.emulator.build import ROOT, Kernel, library, place_of
 
 GUARD = 512  # bytes before and after each buffer; buffers begin at multiples of 256, as cudaMalloc's do
@@ -69,11 +70,13 @@ class EmulatedDevice:
         poison: int = 0xA5,
         sources: Path = ROOT / "cuda",
         most_accesses: int = 4_000_000_000,
+        wgmma: bool = False,
     ) -> None:
         self.index = 0
         self.name = f"emulated sm_{architecture}"
         self.architecture = architecture
         self.multiprocessors = 3
+        self.wgmma = wgmma
         self.seed = seed
         self.poison = poison
         self.launches: list[tuple[str, str]] = []  # (op, kernel) of each launch, for tests that count them
@@ -167,7 +170,7 @@ class EmulatedDevice:
     def _library(self, op: str) -> tuple[Path, ctypes.CDLL, dict[str, Kernel]]:
         found = self._libraries.get(op)
         if found is None:
-            path = library(self._sources / f"{op}.cu", self.architecture)
+            path = library(self._sources / f"{op}.cu", target(op, self.architecture))
             loaded = ctypes.CDLL(str(path))
             loaded.emu_static_bytes.restype = ctypes.c_size_t
             count = ctypes.c_int.in_dll(loaded, "emu_kernel_count").value
@@ -181,6 +184,8 @@ class EmulatedDevice:
             f"a grid of {grid}": len(grid) > 3 or grid[0] >= 1 << 31 or max((*grid[1:], 0)) > 65535 or min(grid) < 0,
             f"{block} threads a block": not 1 <= block <= (row.bound or 1024),
             f"{static} bytes of static shared memory": static > STATIC_LIMIT + 256,  # padding counts
+            f"a grid of {grid} in clusters of {row.cluster}": row.cluster > 4 or grid[0] % max(1, row.cluster) != 0,
+            "static shared memory in a cluster": row.cluster > 1 and static > 256,
             f"{static} + {shared} bytes of shared memory, more than {limit}": static + shared > limit,
         }
         for problem, wrong in problems.items():
