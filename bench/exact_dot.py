@@ -1,6 +1,6 @@
 """Exact dots on a CUDA card: useful TFLOP/s of each kernel next to torch's float32 and bfloat16 in the same run.
 
-    python -m bench.exact_dot [--quick]
+    python -m bench.exact_dot [--quick] [--wgmma]
 
 Rates count 2 M N K once, whatever the number of planes. All kernels must give the same bits, and one corner of the
 result those of the kernel without tensor cores. The card is left idle before each measurement: in steady state its
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from auditkit.kernels import exact_dot
+from auditkit.kernels import exact_dot, exact_dot_sm90
 from auditkit.kernels.device import Device
 from bench.rows import Row
 
@@ -30,10 +30,13 @@ SHAPES = (
     (16384, 2048, 5632),
 )
 KERNELS = ("large128", "large64", "small")
+WGMMA = {14: ("wgmma_short", "wgmma_long", "wgmma_wide"), 21: ("wgmma_wide",)}  # with --wgmma, on sm_90
+LONGEST = {name: kernel.longest for name, kernel in exact_dot_sm90.KERNELS.items()}
 BAR = 4.0  # times torch's float32
 CORNER = 128  # rows and columns that `plain` computes again
 REST = 0.3  # seconds
 REPEATS = 5
+SUSTAINED = 250.0  # milliseconds, twice
 
 
 def rows(shapes: tuple[tuple[int, int, int], ...] = SHAPES) -> list[Row]:
@@ -78,7 +81,8 @@ def dot_rows(device: Device, status: Any, xs: Any, ws: Any, bits: int, where: st
     corner = [exact_dot.quantise(device, status, operand[:CORNER], bits) for operand in (xs, ws)]
     want = exact_dot.dot(device, *corner, kernel="plain")
     first = None
-    for kernel in KERNELS:
+    wide = [name for name in WGMMA[bits] if "--wgmma" in sys.argv and a.padded <= LONGEST[name].get(bits, 0)]
+    for kernel in (*KERNELS, *wide):
         c = exact_dot.dot(device, a, b, kernel=kernel)
         same = same_bits(device, c[:CORNER, :CORNER], want) and (first is None or same_bits(device, c, first))
         first = c if first is None else first
@@ -109,6 +113,21 @@ def fastest(device: Device, call: Callable[[], Any]) -> float:
     events[-1].synchronize()
     elapsed = device.cupy.cuda.get_elapsed_time
     return float(min(elapsed(a, b) for a, b in zip(events, events[1:], strict=False)))
+
+
+def sustained(device: Device, call: Callable[[], Any]) -> float:
+    """Milliseconds of a call in a row of them that lasts long enough for the card's power limit to decide."""
+    once = fastest(device, call)
+    begin, end = device.cupy.cuda.Event(), device.cupy.cuda.Event()
+    count = max(1, int(SUSTAINED / once))
+    for _ in range(count):
+        call()
+    begin.record()
+    for _ in range(count):
+        call()
+    end.record()
+    end.synchronize()
+    return float(device.cupy.cuda.get_elapsed_time(begin, end)) / count
 
 
 if __name__ == "__main__":

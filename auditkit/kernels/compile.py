@@ -116,7 +116,7 @@ def _binding() -> Any:
 
 
 def target(op: str, architecture: str) -> str:
-    """The architecture to compile cuda/<op>.cu for: `_sm90` names what uses instructions of sm_90a, which no other has."""
+    """The architecture to compile cuda/<op>.cu for: a name with `_sm90` has instructions that only sm_90a knows."""
     return "90a" if op.endswith("_sm90") else architecture
 
 

@@ -1,4 +1,4 @@
-"""Exact dot products on the device (cuda/exact_dot.cu, cuda/exact_dot_sm90.cu); SPEC.md section 3."""
+"""Exact dot products on the device (cuda/exact_dot.cu); SPEC.md section 3."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from auditkit.errors import Unsupported
+from auditkit.kernels import exact_dot_sm90
 from auditkit.kernels.device import Array, Device, blocks_for
 
 PIECE = 64  # a row of planes is padded with zeros to this many bytes, or to a multiple of twice as many
@@ -34,32 +35,6 @@ _TILES = {
     "large64": _Tile(128, 2, 4 * 256 * 64),
     "large128": _Tile(128, 2, 3 * 256 * 128),
 }
-
-# On sm_90 the kernels of exact_dot_sm90.cu are the choice only where a caller asks for them, until a card has run them.
-WGMMA_CHOSEN = False
-
-
-@dataclass(frozen=True)
-class _Wide:
-    """A kernel of cuda/exact_dot_sm90.cu: columns of its tile, stages of its ring, the longest row by bits."""
-
-    columns: int
-    stages: int
-    longest: dict[int, int]
-
-    @property
-    def shared(self) -> int:
-        """Bytes of shared memory: the ring, its barriers, scales and flags of two tiles for two warpgroups, alignment."""
-        return self.stages * (_WIDE_ROWS + self.columns) * 128 + 128 + 4 * (self.columns * 4 + 16) + 1024
-
-
-_WIDE_ROWS, _WIDE_THREADS, _CLUSTER = 128, 384, 2
-_WIDE = {
-    "wgmma_short": _Wide(256, 4, {14: 3840}),
-    "wgmma_long": _Wide(256, 4, {14: 32640}),
-    "wgmma_wide": _Wide(128, 6, {14: 1 << 27, 21: 1 << 23}),
-}
-_WIDE_LEAST_K = 512  # of the products of a batch: shorter ones are many small tiles, for which nothing is gained
 _ROOMY = ("90", "100")  # two blocks of large128 fit a multiprocessor
 _NO_LARGE_21 = 100  # from this architecture on the large tiles have too few registers for 21 bits
 
@@ -146,7 +121,7 @@ def dot(device: Device, a: DeviceRows, b: DeviceRows, *, kernel: str = "") -> Ar
     operands = (a.planes, b.planes, a.exponents, b.exponents, c)
     chosen = kernel or _choose(device, a, b)
     if chosen.startswith("wgmma"):
-        _dot_wide(device, a, b, c, chosen)
+        exact_dot_sm90.dot(device, a, b, c, chosen)
         return c
     name = f"exact_dot_{chosen}_{a.bits}"
     if chosen == "plain":
@@ -164,37 +139,9 @@ def _tiles(a: DeviceRows, b: DeviceRows, tile: _Tile) -> int:
     return a.batch * blocks_for(a.rows, tile.side) * blocks_for(b.rows, tile.side)
 
 
-def _dot_wide(device: Device, a: DeviceRows, b: DeviceRows, c: Array, chosen: str) -> None:
-    """Launch a kernel of cuda/exact_dot_sm90.cu: pairs of blocks, each takes one pair of tiles after the other."""
-    name = _fitting(a) if chosen == "wgmma" else chosen
-    wide = _WIDE[name]
-    if device.architecture != "90" or a.padded % _LARGE_K or a.padded > wide.longest.get(a.bits, 0):
-        raise ValueError(f"{name} does not fit sm_{device.architecture} or {a.bits} bits of rows of {a.padded}")
-    units = a.batch * blocks_for(a.rows, _CLUSTER * _WIDE_ROWS) * blocks_for(b.rows, wide.columns)
-    grid = _CLUSTER * min(units, max(1, device.multiprocessors // _CLUSTER))
-    sizes = tuple(np.int64(size) for size in (a.batch, a.rows, b.rows, a.padded))
-    operands = (a.planes, b.planes, a.exponents, b.exponents, c)
-    kernel = f"exact_dot_{name}_{a.bits}"
-    device.launch("exact_dot_sm90", kernel, grid, _WIDE_THREADS, (*operands, *sizes), shared=wide.shared)
-
-
-def _fitting(a: DeviceRows) -> str:
-    """The first kernel of _WIDE for such long rows, or ""."""
-    return next((name for name, wide in _WIDE.items() if a.padded <= wide.longest.get(a.bits, 0)), "")
-
-
-def _suits_wide(device: Device, a: DeviceRows, b: DeviceRows) -> bool:
-    """Whether wgmma is allowed, possible and has a tile for each multiprocessor."""
-    name = _fitting(a)
-    if not (WGMMA_CHOSEN or device.wgmma) or device.architecture != "90" or a.padded % _LARGE_K or not name:
-        return False
-    tiles = a.batch * blocks_for(a.rows, _WIDE_ROWS) * blocks_for(b.rows, _WIDE[name].columns)
-    return tiles >= device.multiprocessors and (a.batch == 1 or a.padded >= _WIDE_LEAST_K)
-
-
 def _choose(device: Device, a: DeviceRows, b: DeviceRows) -> str:
-    """Large tiles when they exist and fill the device, else small ones."""
-    if _suits_wide(device, a, b):
+    """The asynchronous tensor cores where they suit; else large tiles when they exist and fill the device, or small."""
+    if exact_dot_sm90.suits(device, a, b):
         return "wgmma"
     lacking = a.bits == 21 and int(device.architecture) >= _NO_LARGE_21
     if lacking or _tiles(a, b, _TILES["large64"]) < device.multiprocessors:

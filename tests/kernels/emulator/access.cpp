@@ -146,37 +146,57 @@ static void track(emu_region* region, uintptr_t address, size_t bytes, int kind,
     }
 }
 
-// Ordinary stores become visible to asynchronous readers by a fence.
-static void check_fenced(emu_region* region, uintptr_t address, size_t bytes, const char* what) {
-    if (!region->shadow) return;
-    const emu_cell* cells = (const emu_cell*)region->shadow;
-    for (uintptr_t at = address - region->begin; at < address - region->begin + bytes; at += 4) {
-        const emu_touch& write = cells[at / 4].write;
-        uint32_t block = (write.thread - 1) / emu.threads;
-        if (write.thread && block - emu.block[0].number < emu.cluster && write.slot < emu.threads * emu.cluster &&
-            write.clock > emu.thread[write.slot].fenced)
-            emu_failf("%s reads at offset %llu of shared memory what thread %u stored without a fence_async", what,
-                      (unsigned long long)at, (write.thread - 1) % emu.threads);
-    }
-}
-
-void emu_check_as(const void* pointer, size_t bytes, int kind, int rank, unsigned slot, uint32_t clock, const char* what) {
+static emu_region* region_of(const void* pointer, size_t bytes, int kind, int rank, const char* what) {
     uintptr_t address = (uintptr_t)pointer;
-    const emu_thread* t = emu.current;
     emu_region* region = find(address);
     if (!region || address + bytes > region->end || (rank < 0 ? region->kind != 0 : region->rank != rank))
         emu_failf("%s %s %zu bytes out of bounds", what, DOES[kind], bytes);
-    if (region->kind == 1 && kind == EMU_READ) check_fenced(region, address, bytes, what);
+    if (!region->shadow) region->shadow = calloc((region->end - region->begin) / 4 + 2, sizeof(emu_cell));
+    return region;
+}
+
+// Ordinary stores become visible to asynchronous readers by a fence.
+static void check_fenced(const emu_touch& write, uintptr_t offset, const char* what) {
+    uint32_t block = (write.thread - 1) / emu.threads;
+    if (write.thread && block - emu.block[0].number < emu.cluster && write.slot < emu.threads * emu.cluster &&
+        write.clock > emu.thread[write.slot].fenced)
+        emu_failf("%s reads at offset %llu of shared memory what thread %u stored without a fence_async", what,
+                  (unsigned long long)offset, (write.thread - 1) % emu.threads);
+}
+
+void emu_check_as(const void* pointer, size_t bytes, int kind, int rank, unsigned slot, uint32_t clock, const char* what) {
+    const emu_thread* t = emu.current;
+    emu_region* region = region_of(pointer, bytes, kind, rank, what);
     emu_touch self = touch_of(t, false);
     self.slot = (uint16_t)slot;
     self.clock = clock;
-    track(region, address, bytes, kind, self, t->clock, clock != 0, 0);
+    track(region, (uintptr_t)pointer, bytes, kind, self, t->clock, clock != 0, 0);
+}
+
+void emu_check_pieces(const unsigned char* const* pieces, size_t count, size_t bytes, int rank, unsigned slot, const char* what) {
+    const emu_thread* t = emu.current;
+    emu_region* region = region_of(pieces[0], bytes, EMU_READ, rank, what);
+    const emu_cell* cells = (const emu_cell*)region->shadow;
+    emu_touch self = touch_of(t, false), last = {};
+    self.slot = (uint16_t)slot;
+    self.bytes = 15;
+    for (size_t i = 0; i < count; i++) {
+        uintptr_t begin = (uintptr_t)pieces[i] - region->begin;
+        for (uintptr_t at = begin; at < begin + bytes; at += 4) {
+            const emu_touch& write = cells[at / 4].write;
+            if (write.clock == last.clock && write.slot == last.slot && write.thread == last.thread &&
+                write.barrier == last.barrier && write.warp == last.warp)
+                continue;  // as the one before
+            check_fenced(write, at, what);
+            if (!ordered(write, self, true, t->clock)) race(region, region->begin + at, EMU_READ, write, "wrote", 0);
+            last = write;
+        }
+    }
 }
 
 void emu_note(const void* pointer, size_t bytes, int kind, unsigned slot, uint32_t clock) {
     uintptr_t address = (uintptr_t)pointer;
     emu_region* region = find(address);
-    if (!region->shadow) region->shadow = calloc((region->end - region->begin) / 4 + 2, sizeof(emu_cell));
     emu_cell* cells = (emu_cell*)region->shadow;
     emu_touch self = {1 + emu.block[0].number * emu.threads, 0, 0, clock, (uint16_t)slot, 15, 0};
     for (uintptr_t at = address - region->begin; at < address - region->begin + bytes; at += 4) {

@@ -51,6 +51,7 @@ static emu_mbarrier* find(int rank, unsigned address, bool fenced) {
     const emu_thread* t = emu.current;
     unsigned of = rank < 0 ? t->block->rank : (unsigned)rank;
     if (of >= emu.cluster) emu_failf("block %u of a cluster of %u", of, emu.cluster);
+    if (emu.block[of].done == emu.threads) emu_failf("block %u of the cluster has ended", of);
     emu_mbarrier* found = look_up(of, address);
     if (!found) emu_failf("no mbarrier was initialised at %u in block %u of the cluster", address, of);
     if (found->owner != t && t->clock[emu_slot(found->owner)] < found->since)
@@ -163,7 +164,7 @@ extern "C" void emu_bulk_store(void* to, unsigned from, unsigned bytes) {
     unsigned rank = t->block->rank;
     unsigned char* place = shared_at(rank, from, bytes);
     emu_async_check((int)rank, (uintptr_t)place, (uintptr_t)place + bytes, false, "a bulk copy");
-    emu_check_as(place, bytes, EMU_READ, (int)rank, emu_bulk_slot(t), 0, "a bulk copy");
+    emu_check_pieces(&place, 1, bytes, (int)rank, emu_bulk_slot(t), "a bulk copy");
     emu_check_as(to, bytes, EMU_WRITE, -1, emu_slot(t), t->clock[emu_slot(t)], "a bulk copy");
     copies.push_back({rank, (unsigned char*)to, place, bytes, nullptr, t, t->bulk_group});
 }
@@ -210,6 +211,17 @@ bool emu_async_idle(const emu_thread* t) {
     for (const emu_bulk& copy : copies)
         if (copy.owner == t) return false;
     return true;
+}
+
+// The last thread of a block returns: others may still have been using its shared memory, were it not for a meeting.
+void emu_async_block_end(const emu_block* block) {
+    std::vector<uint32_t> known(emu_clock_size(), 0);
+    for (unsigned i = 0; i < emu.threads; i++) emu_clock_join(known.data(), block->thread[i].clock);
+    for (const emu_mbarrier& barrier : barriers)
+        for (unsigned i = 0; barrier.rank == block->rank && i < emu.threads * emu.cluster; i++)
+            if (emu.thread[i].block != block && (barrier.gathered[i] > known[i] || barrier.known[i] > known[i]))
+                emu_failf("block %u of the cluster ends without knowing that thread %u of block %u has arrived at its mbarrier at %u",
+                          block->rank, emu.thread[i].index, emu.thread[i].block->rank, barrier.address);
 }
 
 void emu_async_end() {

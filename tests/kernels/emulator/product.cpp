@@ -198,8 +198,7 @@ static void begin(emu_tensor& tensor, emu_thread* warp) {
     emu_chunks read[] = {chunks_of(warp, a, 16 * (warp->warp % 4), 16), chunks_of(warp, b, 0, columns)};
     for (const emu_chunks& chunks : read) {
         emu_async_check((int)warp->block->rank, chunks.begin, chunks.end, false, "a product");
-        for (const unsigned char* at : chunks.at)
-            emu_check_as(at, 16, EMU_READ, (int)warp->block->rank, emu_bulk_slot(warp), 0, "a product");
+        emu_check_pieces(chunks.at.data(), chunks.at.size(), 16, (int)warp->block->rank, emu_bulk_slot(warp), "a product");
         reading_of(warp, chunks.begin, chunks.end, warp).flying++;
     }
     emu_sums* sums = take(tensor, warp, columns);

@@ -143,6 +143,7 @@ static void thread_main() {
     if (!t->copies.empty()) emu_failf("returned with a cp.async that was never waited for");
     if (emu.clocked && !(emu_async_idle(t) && emu_products_idle(t)))
         emu_failf("returned with a bulk store or a product that was never waited for");
+    if (emu.clocked && t->block->done + 1 == emu.threads) emu_async_block_end(t->block);
     t->state = DONE;
     t->block->done++;
     emu_yield();

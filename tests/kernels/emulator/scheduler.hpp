@@ -105,13 +105,16 @@ void emu_clock_join(uint32_t* to, const uint32_t* from);
 size_t emu_clock_size();
 
 // access.cpp: an asynchronous access, checked for the thread that begins it, and noted under a slot unless the clock is 0; rank is
-// that of the block whose shared memory it is, -1 for a buffer. emu_note: noted when it ends.
+// that of the block whose shared memory it is, -1 for a buffer. emu_check_pieces: reads of
+// shared memory by the tensor cores or the copy engine. emu_note: noted when it ends.
 void emu_check_as(const void* address, size_t bytes, int kind, int rank, unsigned slot, uint32_t clock, const char* what);
+void emu_check_pieces(const unsigned char* const* pieces, size_t count, size_t bytes, int rank, unsigned slot, const char* what);
 void emu_note(const void* address, size_t bytes, int kind, unsigned slot, uint32_t clock);
 
 // asynchronous.cpp, product.cpp
 void emu_async_begin();
 bool emu_async_advance(bool force);  // complete some copies, with force one at least; false without one
+void emu_async_block_end(const emu_block* block);
 void emu_async_end();
 void emu_async_check(int rank, uintptr_t begin, uintptr_t end, bool writes, const char* what);
 bool emu_async_idle(const emu_thread* t);

@@ -1,0 +1,81 @@
+"""Exact dot products by the asynchronous tensor cores of sm_90 (cuda/exact_dot_sm90.cu); SPEC.md section 3."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from auditkit.kernels.device import Array, Device, blocks_for
+
+if TYPE_CHECKING:
+    from auditkit.kernels.exact_dot import DeviceRows
+
+ARCHITECTURE = "90"
+STEP = 128  # bytes of a row that a stage holds; rows are whole multiples
+# These kernels are the choice on sm_90 only where a caller asks for them (Device.wgmma), until a card has run them.
+CHOSEN = False
+
+_ROWS, _THREADS = 128, 384  # of a block's tile; of a block
+_LEAST_K = 512  # of a batch's products: shorter ones are many small tiles, for which nothing is gained
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel: the longest row by bits, columns of a tile, stages of the ring, blocks of a cluster.
+
+    staged: results go through shared memory.
+    """
+
+    longest: dict[int, int]
+    columns: int
+    stages: int
+    cluster: int = 2
+    staged: bool = False
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory: the ring, its barriers, two warpgroups' scales and flags of two tiles, alignment."""
+        ring, scales = self.stages * (_ROWS + self.columns) * STEP, 4 * (self.columns * 4 + 16)
+        places = 8 * 2 * 16 * (64 * 4 + 32) if self.staged else 0
+        return ring + 128 + scales + places + 1024
+
+
+KERNELS = {
+    "wgmma_short": Kernel({14: 3840}, 256, 4),
+    "wgmma_long": Kernel({14: 32640}, 256, 4),
+    "wgmma_wide": Kernel({14: 1 << 27, 21: 1 << 23}, 128, 6),
+}
+
+
+def fitting(a: DeviceRows) -> str:
+    """The first kernel for rows as long as those of `a`; "" without one."""
+    if a.padded % STEP:
+        return ""
+    return next((name for name, kernel in KERNELS.items() if a.padded <= kernel.longest.get(a.bits, 0)), "")
+
+
+def suits(device: Device, a: DeviceRows, b: DeviceRows) -> bool:
+    """Whether these kernels are allowed, can run, and have a tile for each multiprocessor."""
+    if not (CHOSEN or device.wgmma) or device.architecture != ARCHITECTURE or not (name := fitting(a)):
+        return False
+    tiles = a.batch * blocks_for(a.rows, _ROWS) * blocks_for(b.rows, KERNELS[name].columns)
+    return tiles >= device.multiprocessors and (a.batch == 1 or a.padded >= _LEAST_K)
+
+
+def dot(device: Device, a: DeviceRows, b: DeviceRows, c: Array, chosen: str) -> None:
+    """Every row of a with every row of b into c, by the kernel `chosen`, or the fitting one for "wgmma".
+
+    Raises ValueError where it does not fit.
+    """
+    name = fitting(a) if chosen == "wgmma" else chosen
+    kernel = KERNELS.get(name)
+    fits = kernel is not None and a.padded % STEP == 0 and a.padded <= kernel.longest.get(a.bits, 0)
+    if kernel is None or not fits or device.architecture != ARCHITECTURE:
+        raise ValueError(f"{chosen} does not fit sm_{device.architecture} or {a.bits} bits of rows of {a.padded}")
+    units = a.batch * blocks_for(a.rows, kernel.cluster * _ROWS) * blocks_for(b.rows, kernel.columns)
+    grid = kernel.cluster * min(units, max(1, device.multiprocessors // kernel.cluster))
+    sizes = (np.int64(size) for size in (a.batch, a.rows, b.rows, a.padded))
+    arguments = (a.planes, b.planes, a.exponents, b.exponents, c, *sizes)
+    device.launch("exact_dot_sm90", f"exact_dot_{name}_{a.bits}", grid, _THREADS, arguments, shared=kernel.shared)
