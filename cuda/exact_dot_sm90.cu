@@ -291,6 +291,7 @@ __device__ __forceinline__ void consume(const i32* ea, const i32* eb, float* c, 
             store_fast(sums, s, f, scales_here, scale_a, c);
         else
             store_any(sums, s, f, ea + p.batch * s.m + f.row, eb_here, c);
+        __syncwarp();  // threads of a warp may have parted, and products want them together
     }
     if (T::STAGED) bulk_wait_read<0>();
 }

@@ -87,7 +87,7 @@ __device__ __forceinline__ u32 cluster_rank() {
 }
 // All threads of the cluster meet.
 __device__ __forceinline__ void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
 }
 // The given number of threads meet at a barrier of the block, 1 to 15; whole warps.
 __device__ __forceinline__ void block_meet(u32 barrier, u32 threads) {

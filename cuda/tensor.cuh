@@ -1,4 +1,5 @@
-// The PTX of the integer tensor cores and of asynchronous copies, as device functions; no other file holds inline PTX.
+// The PTX of the integer tensor cores and of asynchronous copies, as device functions; only hopper.cuh holds other
+// inline PTX.
 //
 // All lanes of a warp call these together (.sync.aligned). Fragments, with g = lane / 4 and t = lane % 4 (PTX ISA, "Matrix
 // fragments for mma.m16n8k32" and ".m8n8k16"):

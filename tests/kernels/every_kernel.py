@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditkit.formats.recipe import Recipe
-from auditkit.kernels import exact_dot, f32_dot, normal, philox
+from auditkit.kernels import exact_dot, exact_dot_sm90, f32_dot, normal, philox
 from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.cos import cos
 from auditkit.kernels.device import Device
@@ -35,6 +35,11 @@ def main() -> None:
     for kernel in ("small", "large64", "large128", "plain"):
         rows = exact_dot.quantise(device, ops.status, x, 14)
         exact_dot.dot(device, rows, rows, kernel=kernel)
+    if device.architecture == exact_dot_sm90.ARCHITECTURE:
+        for name, wide in exact_dot_sm90.KERNELS.items():
+            for bits in wide.longest:
+                rows = exact_dot.quantise(device, ops.status, x, bits)
+                exact_dot.dot(device, rows, rows, kernel=name)
     for kernel in ("small", "large", "plain"):
         plain = f32_dot.rows(device, ops.status, x)
         f32_dot.dot(device, plain, plain, kernel=kernel)
