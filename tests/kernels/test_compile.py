@@ -47,6 +47,13 @@ def test_a_kernel_is_compiled_once(tmp_path: Path) -> None:
     assert entry(cache).suffix == ".cubin"
 
 
+def test_what_only_sm_90a_can_run_is_compiled_for_it(tmp_path: Path) -> None:
+    compiler = Counting()
+    cubin("exact_dot_sm90", "90", compiler, tmp_path)
+    assert compiler.calls == [("exact_dot_sm90.cu", ("--gpu-architecture=sm_90a", *OPTIONS))]
+    assert cubin("exact_dot_sm90", "90", compiler, tmp_path) and len(compiler.calls) == 1
+
+
 def arguments(op: str, architecture: str) -> tuple[bytes, str, tuple[str, ...]]:
     return compile_module.source(op), f"{op}.cu", (f"--gpu-architecture=sm_{architecture}", *OPTIONS)
 
