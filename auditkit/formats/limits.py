@@ -57,6 +57,8 @@ class Limits:
     log_entries: int = (1 << 53) - 1
     log_entry_bytes: int = 65535  # C2SP tlog-tiles: a length of 16 bits
     log_proof_bytes: int = 1024 * 1024
+    trace_bytes: int = 128 * 1024 * 1024
+    trace_ops: int = 1 << 18  # 32 layers and 64 micro-batches have 150,000
     file_bytes: int = 1 << 50  # 1 PiB; keeps every sum of sizes below 2^53
 
 

@@ -60,6 +60,16 @@ def cross_entropy_columns(logits: F32, first: int, targets: IntArray, kept: F32,
     return logits
 
 
+@ieee
+def row_losses(logits: F32, targets: IntArray, z_loss: np.float32) -> I64:
+    """The terms of the loss sum, (N,) int64 in units 2^-32: what `cross_entropy` adds up. Overwrites logits (N, V).
+
+    Raises NonFinite.
+    """
+    losses = [_rows(logits[at], targets[at], z_loss, np.float32(1))[0] for at in row_blocks(*logits.shape)]
+    return to_fixed(np.concatenate(losses), LOSS_UNIT)
+
+
 def _rows(x: F32, targets: IntArray, z_loss: np.float32, scale: np.float32) -> tuple[F32, F32, F32]:
     """Overwrites x (n, V) with its gradient; returns losses, maxima and the factors of e in the gradient, (n,) each."""
     row = np.arange(x.shape[0])

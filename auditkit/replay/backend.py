@@ -67,6 +67,9 @@ class Backend:
         """What a report says of the device besides its name; nothing for a processor, which every report names."""
         return {}
 
+    def reset(self) -> None:
+        """Forget what an earlier step left behind that ended before its time; to be called before ops are."""
+
     def on_device(self, work: Callable[[], T]) -> T:
         """What `work` returns; the device of this back end is the current one meanwhile."""
         return work()
@@ -120,6 +123,10 @@ class CudaBackend(Backend):
             )
 
         return self.on_device(one)
+
+    def reset(self) -> None:
+        """As Backend.reset; called inside `on_device`."""
+        self.ops.reset()
 
     def on_device(self, work: Callable[[], T]) -> T:
         """As Backend.on_device. After an error all that it allocated is given back."""
