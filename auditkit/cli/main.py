@@ -19,6 +19,7 @@ from auditkit.cli import (
     data,
     diff,
     doctor,
+    explain,
     fetch,
     key,
     log,
@@ -27,6 +28,7 @@ from auditkit.cli import (
     registry,
     show,
     submit,
+    trace,
     verify,
 )
 from auditkit.cli import next as next_command
@@ -74,6 +76,10 @@ def _top(
 
 
 app.command("verify", cls=ComputingCommand, short_help="Replay steps of a run and compare every bit.")(verify.verify)
+app.command("explain", cls=ComputingCommand, short_help="Say what departs first in a step, and why.")(explain.explain)
+app.command("trace", cls=ComputingCommand, short_help="Write or compare the digests of every op of a step.")(
+    trace.trace
+)
 app.command("fetch", cls=ComputingCommand, short_help="Fetch what a verification needs, and nothing else.")(fetch.fetch)
 app.command("plan", cls=ComputingCommand, short_help="Say what a verification would cost here.")(plan.plan)
 app.command("show", cls=ComputingCommand, short_help="Show a run, a record or the log.")(show.show)

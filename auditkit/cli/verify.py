@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from auditkit.cli import options, signing
+from auditkit.cli.console import printable
 from auditkit.cli.outcome import Outcome
+from auditkit.verdict import Verdict
 
 if TYPE_CHECKING:
     from auditkit.formats.policy import Policy
@@ -66,7 +69,7 @@ def verify(
             work_key=signer.attester.work_key if signer else None,
             on_step=signer.step if signer else None,
         )
-    return _outcome(report, signer, json)
+    return _outcome(report, signer, json, run)
 
 
 def _policy(path: Path | None, publisher: str | None) -> Policy | None:
@@ -79,9 +82,19 @@ def _policy(path: Path | None, publisher: str | None) -> Policy | None:
     return policy
 
 
-def _outcome(report: Report, signer: signing.Signing | None, json: bool) -> Outcome:
+def _outcome(report: Report, signer: signing.Signing | None, json: bool, run: str | None) -> Outcome:
     from auditkit.cli.render import report_text
 
+    text = report_text(report) + _next(report, run)
     if signer:
-        return signer.outcome(report, report_text(report), json=json)
-    return Outcome(report.verdict, report.to_json() if json else report_text(report))
+        return signer.outcome(report, text, json=json)
+    return Outcome(report.verdict, report.to_json() if json else text)
+
+
+def _next(report: Report, run: str | None) -> str:
+    """The command that looks for the cause of the first mismatch, if there is one."""
+    step = next((one.step for one in report.steps if one.verdict is Verdict.MISMATCH), None)
+    if step is None:
+        return ""
+    where = "" if run is None else f"--run {shlex.quote(printable(run))} "
+    return f"to see what departs first, and why if that can be confirmed: auditkit explain {where}--step {step}\n"

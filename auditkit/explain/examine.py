@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -99,7 +98,9 @@ class Examination:
     # The quantities
 
     def _standing(self) -> Standing:
-        """That of a quantity which comes out: by what is declared, or by the causes found."""
+        """That of a quantity which comes out: by what is declared, by the causes found, or by what is published."""
+        if any(q.standing in (Standing.DIFFERENT, Standing.UNKNOWN) for q in self.story.quantities):
+            return Standing.FOLLOWS
         same = not self.story.causes and all(q.standing is Standing.SAME for q in self.story.quantities)
         return Standing.SAME if same else Standing.REPRODUCED
 
@@ -134,14 +135,12 @@ class Examination:
             self.story.add("gradient", self._standing())
             return declared
         detail = "every micro-batch is right, their sum is not"
-        tried: Counter[str] = Counter()
         for guess in self._sums(parts, declared):
-            tried[guess.key] += 1
+            self.story.tried[f"gradient, {guess.key}"] += 1
             if sums.matches(guess, self.names, self.record.gradient):
                 self.story.found(guess.key, guess.words, "gradient")
                 self.story.add("gradient", Standing.REPRODUCED, detail)
                 return guess.rounded
-        self.story.tried += [f"gradient, {key}: {count}" for key, count in sorted(tried.items())]
         self.story.add("gradient", Standing.DIFFERENT, detail)
         return None
 
@@ -211,13 +210,11 @@ class Examination:
 
     def _reproduced(self, target: Target, base: Setting) -> tuple[str, str] | None:
         """The key and the words of what gives the published state."""
-        tried: Counter[str] = Counter()
         for guess in self._updates(target, base):
-            tried[guess.key] += 1
+            self.story.tried[f"state, {guess.key}"] += 1
             only = target.explains(guess.setting)
             if only is not None:
                 return guess.key, f"{guess.words}, for {_some(only)} only" if only else guess.words
-        self.story.tried += [f"state, {key}: {count}" for key, count in sorted(tried.items())]
         if self.around.published is None:
             names = target.frozen(base)
             return None if names is None else ("not-updated", f"no update of {_some(names)}")

@@ -121,6 +121,16 @@ def _made(
     spent: int = 0,
 ) -> Explanation:
     return Explanation(
-        report, asked, found, tuple(story.quantities), tuple(story.causes), story.confirmed, pattern, parting,
-        tuple(story.tried), tuple(dict.fromkeys(story.not_tried)), tuple(story.notes), spent,
-    )  # fmt: skip
+        report=report,
+        asked=asked,
+        step=found,
+        quantities=tuple(story.quantities),
+        causes=tuple(story.causes),
+        confirmed=story.confirmed,
+        pattern=pattern,
+        parting=parting,
+        tried=tuple(f"{words}: {count}" for words, count in sorted(story.tried.items())),
+        not_tried=tuple(dict.fromkeys(story.not_tried)),
+        notes=tuple(story.notes),
+        spent=spent,
+    )

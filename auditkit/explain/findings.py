@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +20,7 @@ class Standing(enum.Enum):
 
     SAME = "same"  # as the declared step gives it
     REPRODUCED = "reproduced"  # as the step gives it under the causes found
+    FOLLOWS = "follows"  # from what is published before it, where that could not be reproduced
     DIFFERENT = "different"  # as nothing that was tried gives it
     UNKNOWN = "unknown"  # not published, or it rests on one that could not be reproduced
 
@@ -58,7 +60,7 @@ class Story:
 
     quantities: list[Quantity] = field(default_factory=list)
     causes: list[Cause] = field(default_factory=list)
-    tried: list[str] = field(default_factory=list)
+    tried: Counter[str] = field(default_factory=Counter)
     not_tried: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -74,7 +76,7 @@ class Story:
     def confirmed(self) -> bool:
         """Whether every published quantity comes out under the causes."""
         standings = {quantity.standing for quantity in self.quantities}
-        return bool(self.causes) and not standings & {Standing.DIFFERENT, Standing.UNKNOWN}
+        return bool(self.causes) and not standings & {Standing.DIFFERENT, Standing.UNKNOWN, Standing.FOLLOWS}
 
 
 @dataclass(frozen=True)
@@ -118,15 +120,14 @@ class Explanation:
         first = self.first
         where = f"{first.name}{f': {first.detail}' if first.detail else ''}" if first else "none"
         if self.confirmed:
-            return (
-                f"confirmed: replaying with {causes} gives everything published of step {self.step.step}, bit for bit"
-            )
+            return f"confirmed: replaying with {causes} gives all that is published of the step, bit for bit"
         if self.causes:
             given = ", ".join(dict.fromkeys(cause.quantity for cause in self.causes))
             missing = (Standing.DIFFERENT, Standing.UNKNOWN)
             left = next((q for q in self.quantities if q.standing in missing), self.quantities[-1])
             return f"in part: replaying with {causes} gives the published {given}, bit for bit, but not {left.name}"
-        return f"not explained; the first quantity that departs is {where}"
+        op = f"; by the trace, {self.parting.describe()}" if self.parting and not self.parting.equal else ""
+        return f"not explained; the first quantity that departs is {where}{op}"
 
     def to_dict(self) -> dict[str, object]:
         """The explanation as JSON values."""

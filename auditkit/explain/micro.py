@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -82,7 +81,6 @@ class Micro:
 
     def _all(self, guesses: Iterable[MicroGuess], one_leaf: int | None = None) -> None:
         """Try guesses on the first leaf that is left (or that of one micro-batch), and then on all others."""
-        tried: Counter[str] = Counter()
         refused = 0
         for guess in guesses:
             if not self.left or (one_leaf is not None and one_leaf not in self.left):
@@ -91,11 +89,10 @@ class Micro:
             if not self.bench.allows(1):
                 refused += 1
                 continue
-            tried[guess.key] += 1
+            self.story.tried[f"micro-batches, {guess.key}"] += 1
             self.bench.progress.advance(1)
             if explains(self.bench, guess, number, self.theirs[number]):
                 self._accept(guess, number)
-        self.story.tried += [f"micro-batches, {key}: {count}" for key, count in sorted(tried.items())]
         if refused:
             self.story.not_tried.append(f"{refused} guesses about micro-batches: {self.bench.budget} replays are spent")
 

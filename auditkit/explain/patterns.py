@@ -26,7 +26,7 @@ class TensorPattern:
     """One tensor that differs: the first element and the counts of `difference`, and what all its differences share."""
 
     difference: TensorDifference
-    shapes: tuple[str, ...]  # "one element", "row 3", ..., "every element"
+    shapes: tuple[str, ...]  # "one element, [3]", "all in row 3", ..., "every element"
     bits: tuple[str, ...]  # "one bit, number 0", ...
 
     def to_dict(self) -> dict[str, object]:
@@ -98,7 +98,7 @@ def _shapes(where: Array, shape: tuple[int, ...]) -> Sequence[str]:
         return [f"one element, {where[0].tolist()}"]
     if count == total:
         return ["every element"]
-    said = [f"{count} of {total} elements"]
+    said: list[str] = []
     if len(shape) == 2:
         for axis, word, other in ((0, "row", 1), (1, "column", 0)):
             hit = np.unique(where[:, axis])
@@ -126,7 +126,8 @@ def _bits(a: Array, b: Array, old: Array) -> Sequence[str]:
     if not a.any():
         said.append("all zero")
     elif a.dtype.itemsize == 4:
-        if not (a & np.uint32(0xFFFF)).any():
+        low = np.uint32(0xFFFF)
+        if not (a & low).any() and (b & low).any():
             said.append("rounded to bfloat16: the low 16 bits of every word are zero")
         if _flushed(a, b):
             said.append("subnormal numbers are flushed to zero")

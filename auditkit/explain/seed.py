@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from auditkit.errors import AuditkitError
 from auditkit.explain.findings import Standing, Story
 from auditkit.explain.patterns import StatePattern, state_pattern
@@ -24,10 +26,9 @@ def explain(run: Run, story: Story, quick: bool) -> StatePattern | None:
     """Fill the story of state 0, and compare it with the one that the seed gives."""
     recipe = run.recipe
     stored = open_state(run, 0)
-    found = next((words for words, other in _others(run, quick) if _gives(stored, other)), None)
+    found = next((words for words, other in _others(run, quick) if _tried(story, stored, other)), None)
     if found is not None:
         story.found("initialisation", found, "state 0")
-    story.tried.append("state 0, initialisation: seeds and spreads")
     made = initial_state(recipe)
     try:
         pattern = state_pattern(stored, made, made)
@@ -55,6 +56,11 @@ def _others(run: Run, quick: bool) -> Iterator[tuple[str, Recipe]]:
     yield "the residual spread as the other one", replace(recipe, init=replace(init, residual_std=init.std))
 
 
+def _tried(story: Story, stored: StoredState, recipe: Recipe) -> bool:
+    story.tried["state 0, initialisation"] += 1
+    return _gives(stored, recipe)
+
+
 def _gives(stored: StoredState, recipe: Recipe) -> bool:
     """Whether a recipe's initialisation has the published tensors; the smallest random ones are made first."""
     digests = {entry.order: entry.digest for entry in stored.document.tensors}
@@ -69,7 +75,5 @@ def _gives(stored: StoredState, recipe: Recipe) -> bool:
 
 
 def _digest(spec: ParamSpec, recipe: Recipe) -> str:
-    import numpy as np
-
     std = recipe.init.residual_std if spec.kind == "residual" else recipe.init.std
     return tensor_digest(normal(recipe.init.seed, spec.name, spec.shape, np.float32(std)))

@@ -44,7 +44,7 @@ def rate_words(schedule: ScheduleConfig, step: int, rate: np.float32) -> str:
     said = f"the learning rate {float(rate):.9g} instead of {own:.9g}"
     for words, other in named_rates(schedule, step):
         if np.float32(other) == rate:
-            return f"{said}: {words}"
+            return f"{said} ({words})"
     return f"{said} ({float(rate) / own:.6g} times)" if own else said
 
 
@@ -84,7 +84,7 @@ def _schedules(schedule: ScheduleConfig) -> Iterator[tuple[str, ScheduleConfig]]
 def _rates(start: Start, base: Setting) -> Iterator[Guess]:
     for words, rate in named_rates(start.recipe.schedule, start.step):
         lr = np.float32(rate)
-        said = f"the learning rate {float(lr):.9g} instead of {float(base.lr):.9g}: {words}"
+        said = f"the learning rate {float(lr):.9g} instead of {float(base.lr):.9g} ({words})"
         yield Guess("learning-rate", said, replace(base, lr=lr))
 
 

@@ -21,7 +21,7 @@ from auditkit.replay.backend import Backend
 from auditkit.replay.boundary import entered_in_memory
 from auditkit.replay.compare import TensorDifference
 from auditkit.replay.confirm import confirm
-from auditkit.replay.explain import hint, skip_difference, tensor_difference
+from auditkit.replay.hints import hint, skip_difference, tensor_difference
 from auditkit.replay.outcome import Computed, Stopped, differences, replay
 from auditkit.replay.plan import Interval
 from auditkit.replay.published import open_state

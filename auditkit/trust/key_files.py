@@ -36,18 +36,23 @@ def require_private(path: Path, mode: int) -> None:
         )
 
 
-def write_new(path: Path, data: bytes, *, mode: int) -> None:
-    """Write a file that gets its name when it is complete, and never one that there is already.
-
-    UsageError: something is at `path`, its folder is missing, or it is "-", by which people mean a stream. Unsupported:
-    the disk refuses.
-    """
+def require_new(path: Path) -> None:
+    """UsageError unless a file can be made under this name: before work whose result it is to hold."""
     if path == Path("-"):
         raise UsageError("a file is made, and '-' names none", hint="name a file")
     if os.path.lexists(path):
         raise _there(path)
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent}", hint="make it first")
+
+
+def write_new(path: Path, data: bytes, *, mode: int) -> None:
+    """Write a file that gets its name when it is complete, and never one that there is already.
+
+    UsageError: something is at `path`, its folder is missing, or it is "-", by which people mean a stream. Unsupported:
+    the disk refuses.
+    """
+    require_new(path)
     draft = path.with_name(f".tmp-{secrets.token_hex(8)}")
     try:
         _write(draft, data, mode)

@@ -25,7 +25,7 @@ def page(coverage: Coverage, about: About) -> bytes:
     style, script = ((folder / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     data = page_data(coverage, about.names)
     values = {
-        "CSP": text(_policy(style, script)),
+        "CSP": text(content_policy(style, script)),
         "TITLE": text(about.run),
         "STYLE": style,
         "HEADLINE": headline(coverage),
@@ -48,9 +48,11 @@ def script_json(value: object) -> str:
     return plain.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _policy(style: str, script: str) -> str:
+def content_policy(style: str, script: str = "") -> str:
+    """The policy of a page with one style and one script, or none: these alone, and no request, form or frame."""
+
     def source(content: str) -> str:
         return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode('utf-8')).digest()).decode('ascii')}'"
 
-    allowed = f"script-src {source(script)}; style-src {source(style)}"
-    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+    scripts = f"script-src {source(script)}; " if script else ""
+    return f"default-src 'none'; {scripts}style-src {source(style)}; base-uri 'none'; form-action 'none'"

@@ -1,4 +1,4 @@
-"""Where a coverage page may be written: under a new name or over an older page, never over anything else."""
+"""Where a page may be written: under a new name or over an older page of its kind, never over anything else."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from auditkit.trust import disk, key_files
 MARKER = b"<!doctype html>\n<!-- auditkit coverage page -->\n"
 """What every coverage page begins with, and nothing else does."""
 
-_CHOOSE = "choose a new name, or that of an older coverage page"
-
 
 class PageFile:
     """A file for a page, named by a user; `inputs` are files that are read, which it may not be.
 
-    UsageError: no name of a file, a folder that is not there, or something there that is no coverage page. A link is
-    not followed: what it leads to has another name, under which it was not given. Unsupported: the disk refuses.
+    UsageError: no name of a file, a folder that is not there, or something there that is no page of the same `marker`,
+    whose `kind` in words it is. A link is not followed: what it leads to has another name, under which it was not
+    given. Unsupported: the disk refuses.
     """
 
-    def __init__(self, name: str, inputs: Iterable[Path] = ()) -> None:
+    def __init__(
+        self, name: str, inputs: Iterable[Path] = (), *, marker: bytes = MARKER, kind: str = "coverage page"
+    ) -> None:
+        self._marker, self._kind = marker, kind
+        self._choose = f"choose a new name, or that of an older {kind}"
         if name in ("", "-"):
             raise UsageError(f"a page cannot be written to {name!r}", hint="name a file, such as coverage.html")
         self.path = Path(name)
@@ -48,15 +51,15 @@ class PageFile:
                 found = self.path.lstat()
             except FileNotFoundError:
                 return False
-        if not stat.S_ISREG(found.st_mode) or self._head() != MARKER:
-            raise UsageError(f"{self.path} exists and is no coverage page: it is not written over", hint=_CHOOSE)
+        if not stat.S_ISREG(found.st_mode) or self._head() != self._marker:
+            raise UsageError(f"{self.path} exists and is no {self._kind}: it is not written over", hint=self._choose)
         return True
 
     def _head(self) -> bytes:
         flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         try:
             with open(os.open(self.path, flags), "rb") as file:
-                return file.read(len(MARKER))
+                return file.read(len(self._marker))
         except OSError:
             return b""  # what cannot be read is not known to be a page
 
@@ -67,4 +70,4 @@ class PageFile:
             except OSError:
                 continue
             if same:
-                raise UsageError(f"{self.path} is read by this command: it is not written over", hint=_CHOOSE)
+                raise UsageError(f"{self.path} is read by this command: it is not written over", hint=self._choose)

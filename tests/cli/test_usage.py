@@ -37,6 +37,18 @@ CASES = [
     ("show step --run $RUN", "a step number belongs to `show step`", "auditkit show step 500"),
     ("data --run $RUN", "missing option '--step'", "auditkit data --help"),
     ("diff $RUN:4", "missing argument", "auditkit diff --help"),
+    ("explain --run $RUN", "missing option '--step'", "auditkit explain --help"),
+    ("explain --run $RUN --step 1_0", "invalid value for '--step'", "auditkit explain --help"),
+    ("explain --run $RUN --step 9", "step 9 is outside 0..7", ""),
+    ("explain --run $RUN --step 1 --html $RUN", "is a folder", "name a file"),
+    ("explain --run $RUN --step 1 --html $RUN/run.json", "is no page of an explanation", "choose a new name"),
+    ("trace --run $RUN --step 1", "choose exactly one of -o, --compare and --compare-backends", "auditkit trace"),
+    ("trace --run $RUN -o t.json", "--step belongs to -o and --compare-backends", "auditkit trace --step 0"),
+    ("trace --step 1 --compare a b", "--step belongs to -o and --compare-backends", "auditkit trace --step 0"),
+    ("trace --run $RUN --step 9 -o t.json", "step 9 is outside 0..7", ""),
+    ("trace --run $RUN --step 1 -o $RUN/run.json", "run.json", ""),
+    ("trace --run $RUN --step 1 --micro-batch 2 -o t.json", "micro-batch 2 is outside 0..1", None),
+    ("trace --compare a", "option '--compare' requires 2 arguments", "auditkit"),
     ("cache", "missing command", "auditkit cache --help"),
 ]
 

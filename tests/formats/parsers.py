@@ -28,6 +28,7 @@ from auditkit.formats.stream import StreamIndex
 from auditkit.formats.svr import SimpleResult
 from auditkit.formats.tiles import decode_entries, encode_entries
 from auditkit.formats.tlog_proof import LogProof
+from auditkit.formats.trace import Trace
 from auditkit.formats.zstd import decompress
 from tests.formats import samples
 from tests.vectors import bad_logs
@@ -112,6 +113,7 @@ PARSERS: dict[str, Callable[[bytes], bytes]] = {
     "step_audit": _predicate(StepAudit),
     "stream_index": lambda data: StreamIndex.parse(data).encode(),
     "svr": _predicate(SimpleResult),
+    "trace": lambda data: Trace.parse(data).encode(),
     "vkey": _text(lambda text: NoteKey.parse(text).text),
     "zstd": _zstd,
 }

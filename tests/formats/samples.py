@@ -18,6 +18,7 @@ from auditkit.formats.note import NoteKey
 from auditkit.formats.safetensors import SafetensorsHeader
 from auditkit.formats.stream import FrameRow, StreamIndex, batch_digest, encode_frame, frame_row
 from auditkit.formats.tensors import TensorEntry
+from auditkit.formats.trace import Trace, TracedOp
 from auditkit.formats.zstd import compress
 from auditkit.numerics.cross_entropy import mean_losses
 from auditkit.numerics.schedule import learning_rates
@@ -261,3 +262,21 @@ def real_frames() -> list[tuple[FrameRow, bytes]]:
         found.append((frame_row(offset, frame, batch), frame))
         offset += len(frame)
     return found
+
+
+TRACE = Trace(
+    run_id=RUN_ID,
+    step=1,
+    recipe=RECIPE.digest(),
+    numerics=1,
+    state_before=CHAIN[1].state_before,
+    batch=CHAIN[1].batch,
+    micro_batches=(0, 1),
+    whole=True,
+    backend="numpy",
+    ops=(
+        TracedOp("forward", 0, "model.embed_tokens.weight", "embedding_forward", (digest_of("x"),)),
+        TracedOp("backward", 1, "model.norm.weight", "rms_norm_backward", (digest_of("dx"), digest_of("dweight"))),
+        TracedOp("update", None, "step", "learning_rate", (digest_of("rate"),)),
+    ),
+)

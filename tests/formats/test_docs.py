@@ -28,6 +28,7 @@ from auditkit.formats import (
     state,
     stream,
     tensors,
+    trace,
 )
 from auditkit.formats.limits import LIMITS
 from tests.formats import samples, segmented, sources
@@ -45,7 +46,7 @@ CONSTANTS = [
     digest.STATE_ROOT, digest.GRADIENT_ROOT, digest.BATCH_ROOT, digest.RUN_ID, digest.RECIPE_ROOT,
     digest.SHARD_ROOT, digest.DATA_ROOT, run.FORMAT_2, run.FORMAT_3, segment.FORMAT, shards.FORMAT, blocks.TABLE_FORMAT,
     recipe.FORMAT, record.FORMAT, run.FORMAT, corpus.FORMAT, state.DOCUMENT_FORMAT, state.INDEX_FORMAT,
-    tensors.GRADIENT_FORMAT,
+    tensors.GRADIENT_FORMAT, trace.FORMAT,
     *(magic.decode().strip() + "\\n"
       for magic in (record.MAGIC, compact.MAGIC, leaves.MAGIC, stream.MAGIC, blocks.MAGIC)),
 ]  # fmt: skip
@@ -68,7 +69,7 @@ def keys(value: Any) -> Iterator[str]:
 
 DOCUMENTS = [
     samples.RUN, samples.WINDOWS_RUN, samples.DOCUMENT, samples.INDEX, samples.CORPUS, samples.CHAIN[0], sources.RUN,
-    sources.SHARDS, segmented.RUN, segmented.SEGMENT,
+    sources.SHARDS, segmented.RUN, segmented.SEGMENT, samples.TRACE,
 ]  # fmt: skip
 
 

@@ -22,7 +22,16 @@ from auditkit.formats.record import log_root
 from auditkit.formats.stream import batch_digest
 from auditkit.formats.tensors import TensorEntry, gradient_root
 from tests.formats import samples, segmented, sources
-from tests.vectors import bad_attestations, bad_bytes, bad_documents, bad_logs, bad_runs, bad_segments, bad_sources
+from tests.vectors import (
+    bad_attestations,
+    bad_bytes,
+    bad_documents,
+    bad_logs,
+    bad_runs,
+    bad_segments,
+    bad_sources,
+    bad_traces,
+)
 
 FORMAT = "auditkit/vectors/v1"
 FOLDER = Path(__file__).parent / "formats"
@@ -47,6 +56,7 @@ DOCUMENTS = {
     "run_windows": (samples.WINDOWS_RUN.encode(), bad_runs.RUN_WINDOWS),
     "state": (samples.DOCUMENT.encode(), bad_documents.STATE),
     "state_index": (samples.INDEX.encode(), bad_documents.STATE_INDEX),
+    "trace": (samples.TRACE.encode(), bad_traces.TRACE),
 }
 
 ROOTS: dict[str, dict[str, Any]] = {  # what the sample of each format is called by the others

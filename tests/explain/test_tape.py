@@ -1,0 +1,79 @@
+"""Recording: no bit changes, every op that gives arrays is noted where it belongs, and the tape has an end."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from auditkit.errors import Unsupported
+from auditkit.explain import tape as tape_module
+from auditkit.explain.tape import _ARRAYS, _LISTS, _SCALARS, Tape, traced, traced_gradients
+from auditkit.model.ops import Ops
+from auditkit.model.params import parameter_table
+from auditkit.model.state import document, initial_state
+from auditkit.model.step import step
+from auditkit.numerics import reference
+from tests.golden.make_training import RECIPES, tokens_of
+
+# No array of the specification comes out of these; what they give shows in the op that takes it.
+OPAQUE = {"quantise", "quantise_t", "rope_table", "digests", "block_nodes", "check_finite", "largest"}
+
+
+def record(recipe: Any) -> tuple[Any, Any, Tape]:
+    """State and result of a recorded step, and its tape."""
+    tape = Tape([spec.name for spec in parameter_table(recipe.model)])
+    ops, tokens, start = traced(reference, tape), tokens_of(recipe, 0), initial_state(recipe)  # type: ignore[arg-type]
+    run = traced_gradients(start, tokens[:, 1:].size, recipe, ops, tape)
+    new, result = step(start, tokens, recipe, ops, gradients=run)
+    return new, result, tape
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_a_recorded_step_has_the_bits_of_a_plain_one(name: str) -> None:
+    recipe = RECIPES[name]
+    plain, expected = step(initial_state(recipe), tokens_of(recipe, 0), recipe, reference)
+    new, result, tape = record(recipe)
+    assert document(new, recipe) == document(plain, recipe)
+    assert dataclasses.asdict(result) == dataclasses.asdict(expected)
+    assert {op.stage for op in tape.ops} == {"forward", "backward", "weights", "sum", "update"}
+
+
+def test_every_op_is_noted_or_gives_no_array() -> None:
+    methods = {name for name in vars(Ops) if not name.startswith("_")}
+    assert methods == {*_ARRAYS, *_LISTS, *_SCALARS, *OPAQUE}
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_ops_are_noted_where_they_belong(name: str) -> None:
+    recipe = RECIPES[name]
+    _, _, tape = record(recipe)
+    weights = {spec.name for spec in parameter_table(recipe.model)}
+    assert {op.place for op in tape.ops if op.op == "adamw"} == weights
+    inside = [op for op in tape.ops if op.micro_batch is not None]
+    assert {op.micro_batch for op in inside} == set(range(recipe.batch.micro_batches))
+    products = {op.place for op in inside if op.op == "dot"}
+    assert products == {spec.name for spec in parameter_table(recipe.model) if len(spec.shape) == 2} - (
+        set() if recipe.model.tied_head else {"model.embed_tokens.weight"}
+    )
+    first = [op for op in inside if op.micro_batch == 0]
+    forward = max(i for i, op in enumerate(first) if op.stage == "forward")
+    assert all(op.stage == "forward" for op in first[: forward + 1])
+    assert first[forward].op == "cross_entropy"
+
+
+def test_the_outputs_of_one_op_can_be_kept() -> None:
+    recipe = RECIPES[min(RECIPES)]
+    tape = Tape([spec.name for spec in parameter_table(recipe.model)], keep=0)
+    ops, tokens, start = traced(reference, tape), tokens_of(recipe, 0), initial_state(recipe)  # type: ignore[arg-type]
+    traced_gradients(start, 1, recipe, ops, tape)(tokens[:1])
+    assert np.array_equal(tape.kept[0], start.params["model.embed_tokens.weight"][tokens[0, :-1]])
+
+
+def test_a_tape_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tape_module, "LIMITS", replace(tape_module.LIMITS, trace_ops=10))
+    with pytest.raises(Unsupported, match="more than 10 ops"):
+        record(RECIPES[min(RECIPES)])
