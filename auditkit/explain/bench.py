@@ -5,7 +5,7 @@ Micro-batches run on the back end of the verification. What follows them costs l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -39,7 +39,7 @@ class Variant:
     """
 
     recipe: Recipe
-    params: dict[str, F32]
+    params: Mapping[str, F32]
     inputs: IntArray
     targets: IntArray
     total_targets: int

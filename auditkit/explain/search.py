@@ -39,8 +39,8 @@ class Losses(Network):
         ops, params = self.ops, self.prepared.params
         x = ops.embedding_forward(inputs.reshape(-1), params[EMBED])
         for layer in range(self.model.num_layers):
-            x, _ = self._layer_forward(x, layer_prefix(layer), len(inputs))
-        y, _ = self._norm(x, FINAL_NORM)
+            x, _ = self.layer_forward(x, layer_prefix(layer), len(inputs))
+        y, _ = self.norm(x, FINAL_NORM)
         weight = EMBED if self.model.tied_head else HEAD
         return ops.dot(ops.quantise(y, self.recipe.numerics.head_bits), self.prepared.rows[weight])
 

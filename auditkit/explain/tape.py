@@ -163,13 +163,15 @@ class TracedNetwork(Network):
         with self.tape.at("forward", EMBED if self.model.tied_head else HEAD):
             return super()._head(x, targets, total_targets)
 
-    def _layer_forward(self, x: F32, prefix: str, batch: int) -> Any:
+    def layer_forward(self, x: F32, prefix: str, batch: int) -> Any:
+        """As the network's own."""
         with self.tape.at("forward", prefix):
-            return super()._layer_forward(x, prefix, batch)
+            return super().layer_forward(x, prefix, batch)
 
-    def _layer_backward(self, dx: F32, prefix: str, cache: Any) -> Any:
+    def layer_backward(self, dx: F32, prefix: str, cache: Any) -> Any:
+        """As the network's own."""
         with self.tape.at("backward", prefix):
-            return super()._layer_backward(dx, prefix, cache)
+            return super().layer_backward(dx, prefix, cache)
 
     def _attention_forward(self, h: F32, prefix: str, batch: int) -> Any:
         with self.tape.at("forward", prefix):
@@ -187,9 +189,9 @@ class TracedNetwork(Network):
         with self.tape.at("backward", prefix):
             return super()._heads_backward(dx, prefix, cache)
 
-    def _mlp_forward(self, h: F32, prefix: str) -> Any:
+    def _mlp_inner(self, h: F32, prefix: str) -> Any:
         with self.tape.at("forward", prefix):
-            return super()._mlp_forward(h, prefix)
+            return super()._mlp_inner(h, prefix)
 
     def _mlp_backward(self, dout: F32, prefix: str, cache: Any) -> Any:
         with self.tape.at("backward", prefix):
@@ -199,13 +201,15 @@ class TracedNetwork(Network):
         with self.tape.at("weights", weight):
             super()._weight_gradient(weight, dy_columns, x_columns)
 
-    def _norm(self, x: F32, weight: str) -> Any:
+    def norm(self, x: F32, weight: str) -> Any:
+        """As the network's own."""
         with self.tape.at("forward", weight):
-            return super()._norm(x, weight)
+            return super().norm(x, weight)
 
-    def _norm_backward(self, dy: F32, weight: str, cache: Any) -> Any:
+    def norm_backward(self, dy: F32, weight: str, cache: Any) -> Any:
+        """As the network's own."""
         with self.tape.at("backward", weight):
-            return super()._norm_backward(dy, weight, cache)
+            return super().norm_backward(dy, weight, cache)
 
 
 def traced_gradients(

@@ -234,6 +234,7 @@ def _cut(x: F32) -> F32:
 
 
 def flushed(x: F32) -> F32:
+    """The array with zeros of their sign in the place of subnormal numbers."""
     word = np.ascontiguousarray(x).view(np.uint32)
     small = (word & np.uint32(0x7F800000)) == 0
     return np.where(small, word & np.uint32(0x80000000), word).view(np.float32)

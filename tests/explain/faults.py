@@ -71,45 +71,45 @@ def _ops(name: str, make: Callable[[Any], Any]) -> Context:
 # Learning rate
 
 
-def _rate_doubled(now: Now) -> Context:
+def rate_doubled(now: Now) -> Context:
     return _ops("learning_rate", lambda plain: lambda schedule, step: float(np.float32(2 * plain(schedule, step))))
 
 
-def _rate_of_next_step(now: Now) -> Context:
+def rate_of_next_step(now: Now) -> Context:
     lr = np.float32(reference.learning_rate(now.recipe.schedule, STEP + 1))
     return _ops("adamw_scalars", lambda plain: lambda **options: plain(**{**options, "lr": lr}))
 
 
-def _rate_odd(now: Now) -> Context:
+def rate_odd(now: Now) -> Context:
     return _ops("adamw_scalars", lambda plain: lambda **o: plain(**{**o, "lr": np.float32(float(o["lr"]) * 1.2345)}))
 
 
 # The other numbers of the update
 
 
-def _scalars(**changes: Any) -> Callable[[Now], Context]:
+def scalars(**changes: Any) -> Callable[[Now], Context]:
     return lambda now: _ops("adamw_scalars", lambda plain: lambda **options: plain(**{**options, **changes}))
 
 
-def _decay_everywhere(now: Now) -> Context:
+def decay_everywhere(now: Now) -> Context:
     def make(plain: Any) -> Any:
         return lambda *lists, decayed, **options: plain(*lists, decayed=[True] * len(decayed), **options)
 
     return _ops("adamw", make)
 
 
-def _clip_off(now: Now) -> Context:
+def clip_off(now: Now) -> Context:
     return _ops("clip_factor", lambda plain: lambda norm, clip_norm: np.float32(1))
 
 
-def _norm_without_embedding(now: Now) -> Context:
+def norm_without_embedding(now: Now) -> Context:
     return _ops("squares", lambda plain: lambda grads, each=map: plain(grads[1:], each))
 
 
 # State and buffers of the update
 
 
-def _update_from(change: Callable[[Now, State], State]) -> Callable[[Now], Context]:
+def update_from(change: Callable[[Now, State], State]) -> Callable[[Now], Context]:
     def plant(now: Now) -> Context:
         def make(plain: Any) -> Any:
             return lambda state, *args, **options: plain(change(now, state), *args, **options)
@@ -119,15 +119,15 @@ def _update_from(change: Callable[[Now, State], State]) -> Callable[[Now], Conte
     return plant
 
 
-def _momentum_zeroed(now: Now, state: State) -> State:
+def momentum_zeroed(now: Now, state: State) -> State:
     return replace(state, adam_m={name: np.zeros_like(array) for name, array in state.adam_m.items()})
 
 
-def _stale_parameters(now: Now, state: State) -> State:
+def stale_parameters(now: Now, state: State) -> State:
     return replace(state, params=now.previous.params)
 
 
-def _result(change: Callable[[Now, State], State]) -> Callable[[Now], Context]:
+def result(change: Callable[[Now, State], State]) -> Callable[[Now], Context]:
     """Changes the state that the update gives."""
 
     def plant(now: Now) -> Context:
@@ -143,19 +143,19 @@ def _result(change: Callable[[Now, State], State]) -> Callable[[Now], Context]:
     return plant
 
 
-def _frozen(now: Now, new: State) -> State:
+def frozen(now: Now, new: State) -> State:
     old = now.state
     roles = ((new.params, old.params), (new.adam_m, old.adam_m), (new.adam_v, old.adam_v))
     return State(new.step, *({**made, UP: held[UP]} for made, held in roles))
 
 
-def _one_bit(now: Now, new: State) -> State:
+def one_bit(now: Now, new: State) -> State:
     array = new.params[UP].copy()
     array.view(np.uint32)[3, 5] ^= 1 << 20
     return replace(new, params={**new.params, UP: array})
 
 
-def _bfloat16(now: Now, new: State) -> State:
+def bfloat16(now: Now, new: State) -> State:
     cut = {name: (array.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32) for name, array in new.params.items()}
     return replace(new, params=cut)
 
@@ -163,26 +163,26 @@ def _bfloat16(now: Now, new: State) -> State:
 # The batch
 
 
-def _tokens(change: Callable[[Now, Any], Any]) -> Callable[[Now], Context]:
+def tokens(change: Callable[[Now, Any], Any]) -> Callable[[Now], Context]:
     def plant(now: Now) -> Context:
         return _patch(step_module, "micro_batches", lambda plain: lambda tokens, r: plain(change(now, tokens), r))
 
     return plant
 
 
-def _one_token(now: Now, tokens: Any) -> Any:
+def one_token(now: Now, tokens: Any) -> Any:
     changed = tokens.copy()
     changed[4, 7] = (int(changed[4, 7]) + 101) % now.recipe.model.vocab_size
     return changed
 
 
-def _one_sequence(now: Now, tokens: Any) -> Any:
+def one_sequence(now: Now, tokens: Any) -> Any:
     changed = tokens.copy()
     changed[3] = tokens[0]
     return changed
 
 
-def _one_target(now: Now) -> Context:
+def one_target(now: Now) -> Context:
     def make(plain: Any) -> Any:
         def sums(prepared: Any, inputs: Any, targets: Any, *args: Any) -> Any:
             if np.array_equal(inputs, now.tokens[2:4, :-1]):
@@ -198,7 +198,7 @@ def _one_target(now: Now) -> Context:
 # Sums over micro-batches, as ranks make them
 
 
-def _added(add: Callable[[Any, int, Any, Any], None]) -> Callable[[Now], Context]:
+def added(add: Callable[[Any, int, Any, Any], None]) -> Callable[[Now], Context]:
     """`add` is given the plain addition, the number of the micro-batch, the totals and its sums."""
 
     def plant(now: Now) -> Context:
@@ -208,18 +208,18 @@ def _added(add: Callable[[Any, int, Any, Any], None]) -> Callable[[Now], Context
     return plant
 
 
-def _one_left_out(plain: Any, number: int, totals: Any, grads: Any) -> None:
+def one_left_out(plain: Any, number: int, totals: Any, grads: Any) -> None:
     if number != 1:
         plain(totals, grads)
 
 
-def _one_twice(plain: Any, number: int, totals: Any, grads: Any) -> None:
+def one_twice(plain: Any, number: int, totals: Any, grads: Any) -> None:
     plain(totals, grads)
     if number == 2:
         plain(totals, {name: array.copy() for name, array in grads.items()})
 
 
-def _folded(now: Now) -> Context:
+def folded(now: Now) -> Context:
     return _patch(step_module, "totals", lambda plain: lambda recipe, ops: FoldedTotals((), ops))
 
 
@@ -234,7 +234,7 @@ def _older(now: Now) -> list[Any]:
     return total
 
 
-def _not_cleared(now: Now) -> Context:
+def not_cleared(now: Now) -> Context:
     older = _older(now)
     return _patch(
         ExactTotals,
@@ -247,7 +247,7 @@ def _not_cleared(now: Now) -> Context:
     )
 
 
-def _stale_gradient(now: Now) -> Context:
+def stale_gradient(now: Now) -> Context:
     older = reference.from_fixed(_older(now), GRADIENT_UNIT)
     return _patch(ExactTotals, "rounded", lambda plain: lambda self, each=map: older)
 
@@ -255,7 +255,7 @@ def _stale_gradient(now: Now) -> Context:
 # Forward and backward
 
 
-def _stale_rank(now: Now) -> Context:
+def stale_rank(now: Now) -> Context:
     """One of three ranks has not received the last update."""
 
     def make(plain: Any) -> Any:
@@ -269,7 +269,7 @@ def _stale_rank(now: Now) -> Context:
     return _patch(step_module, "grads", make)
 
 
-def _stale_rows(now: Now) -> Context:
+def stale_rows(now: Now) -> Context:
     """The fixed-point rows of one weight were not made again after the update."""
 
     def make(plain: Any) -> Any:
@@ -278,7 +278,7 @@ def _stale_rows(now: Now) -> Context:
     return _patch(step_module, "prepare", make)
 
 
-def _own_tokens(now: Now) -> Context:
+def own_tokens(now: Now) -> Context:
     """The gradient is divided by the tokens of the micro-batch, not by those of the step."""
 
     def make(plain: Any) -> Any:
@@ -287,7 +287,7 @@ def _own_tokens(now: Now) -> Context:
     return _patch(step_module, "gradient_sums", make)
 
 
-def _recipe(change: Callable[[Recipe], Recipe]) -> Callable[[Now], Context]:
+def recipe(change: Callable[[Recipe], Recipe]) -> Callable[[Now], Context]:
     def plant(now: Now) -> Context:
         other = change(now.recipe)
         stack = contextlib.ExitStack()
@@ -300,20 +300,20 @@ def _recipe(change: Callable[[Recipe], Recipe]) -> Callable[[Now], Context]:
     return plant
 
 
-def _head_14(recipe: Recipe) -> Recipe:
+def head_14(recipe: Recipe) -> Recipe:
     return replace(recipe, numerics=replace(recipe.numerics, head_bits=14))
 
 
-def _z_off(recipe: Recipe) -> Recipe:
+def z_off(recipe: Recipe) -> Recipe:
     return replace(recipe, loss=replace(recipe.loss, z_loss=0.0))
 
 
-def _one_op_forward(now: Now) -> Context:
+def one_op_forward(now: Now) -> Context:
     """A kernel that is wrong in the last element of its twelfth call."""
     return _ops("rms_norm_forward", lambda plain: _after(plain, 11, 0))
 
 
-def _one_op_backward(now: Now) -> Context:
+def one_op_backward(now: Now) -> Context:
     """A kernel whose second output is wrong in one element of its first call, that is in the last layer."""
     return _ops("swiglu_backward", lambda plain: _after(plain, 0, 1))
 
@@ -331,7 +331,7 @@ def _after(plain: Any, call: int, output: int) -> Any:
     return spoilt
 
 
-def _loss_of_last(now: Now) -> Context:
+def loss_of_last(now: Now) -> Context:
     """Only the last micro-batch's loss is told."""
 
     def make(plain: Any) -> Any:
@@ -343,13 +343,13 @@ def _loss_of_last(now: Now) -> Context:
     return _patch(step_module, "loss_total", make)
 
 
-def _as_recorded(rows: Any) -> Context:
+def as_recorded(rows: Any) -> Context:
     """The publisher's check of losses and rates finds what the run has recorded."""
     recheck = importlib.import_module("trainer.recheck")
     return _patch(recheck, "_derived", lambda plain: lambda *args: [(row.loss, row.lr) for row in rows])
 
 
-def _other_seed(module: str) -> Callable[[Any], Context]:
+def other_seed(module: str) -> Callable[[Any], Context]:
     def plant(now: Any) -> Context:
         place = importlib.import_module(module)
         other = lambda plain: lambda r: initial_state(replace(r, init=replace(r.init, seed=42)))  # noqa: E731
@@ -376,52 +376,3 @@ def planted(fault: Fault, recipe: Recipe, now: list[Now]) -> Iterator[None]:
     with fault.plant(None) if fault.at_start else contextlib.nullcontext():  # type: ignore[arg-type]
         with mock.patch.object(runner, "step", step):
             yield
-
-
-FAULTS = (
-    Fault("learning rate doubled", _rate_doubled, "learning-rate", ["2 times the recipe's"], publish=_as_recorded),
-    Fault("learning rate of the next step, unrecorded", _rate_of_next_step, "learning-rate", ["that of step 6"]),
-    Fault("learning rate 1.2345 times, unrecorded", _rate_odd, "learning-rate", ["1.2345 times"]),
-    Fault("weight decay off", _scalars(weight_decay=0.0), "weight-decay", ["weight decay off"]),
-    Fault("weight decay off", _scalars(weight_decay=0.0), "weight-decay", ["weight decay off"], hidden=True),
-    Fault("weight decay 0.0317", _scalars(weight_decay=0.0317), "weight-decay", ["weight decay 0.0317 "]),
-    Fault("weight decay on norms too", _decay_everywhere, "weight-decay", ["norms included"]),
-    Fault("clipping off", _clip_off, "clipping", ["clipping off"]),
-    Fault("beta2 0.999", _scalars(beta2=0.999), "betas", ["0.999"]),
-    Fault("eps 1e-6", _scalars(eps=float(np.float32(1e-6))), "eps", ["eps 1e-06"]),
-    Fault("bias correction off by one", _scalars(update=STEP), "bias-correction", ["update 5 instead of 6"]),
-    Fault("first moment zeroed", _update_from(_momentum_zeroed), "moments", ["first moment zeroed"]),
-    Fault("one parameter not updated", _result(_frozen), "not-updated", [UP]),
-    Fault("one parameter not updated", _result(_frozen), "not-updated", [UP], hidden=True),
-    Fault("stale parameters in the update", _update_from(_stale_parameters), "stale-state", ["parameters stale"]),
-    Fault("one bit of one element flipped", _result(_one_bit), "bit-flip", [f"param {UP} [3, 5]", "one bit"]),
-    Fault("parameters rounded to bfloat16", _result(_bfloat16), "rounded", ["bfloat16"]),
-    Fault("batch of the step before", _tokens(lambda now, t: now.previous_tokens), "batch", ["batch of step 4"]),
-    Fault("sequences permuted", _tokens(lambda now, t: t[[0, 3, 2, 1, 4, 5]]), "sequence",
-          ["sequence 3 of the batch in the place of sequence 1",
-          "sequence 1 of the batch in the place of sequence 3"]),
-    Fault("one token replaced", _tokens(_one_token), "token", ["token 7 of sequence 4"]),
-    Fault("one token replaced", _tokens(_one_token), "token", ["token 7 of sequence 4"], hidden=True),
-    Fault("one target replaced", _one_target, "token", ["token 4 of sequence 3", "as a target only"]),
-    Fault("one sequence used twice", _tokens(_one_sequence), "sequence",
-          ["sequence 0 of the batch in the place of sequence 3"]),
-    Fault("one rank's micro-batch left out", _added(_one_left_out), "left-out", ["micro-batch 1 left out"]),
-    Fault("one micro-batch counted twice", _added(_one_twice), "counted-twice", ["micro-batch 2 counted twice"]),
-    Fault("gradients folded in binary32", _folded, "fold", ["one after the other"]),
-    Fault("buffer of the gradient not cleared", _not_cleared, "not-cleared", ["step 4"]),
-    Fault("stale gradient", _stale_gradient, "stale-gradient", ["step 4"]),
-    Fault("one rank with stale weights", _stale_rank, "stale-weights", ["micro-batch 2"]),
-    Fault("stale rows of one weight", _stale_rows, "stale-weights", [f"a stale {UP}"]),
-    Fault("gradient divided by another count", _own_tokens, "divided", ["the tokens of one micro-batch"]),
-    Fault("head of 14 bits", _recipe(_head_14), "numerics", ["14 in the head"]),
-    Fault("z-loss off", _recipe(_z_off), "z-loss", ["z-loss off"]),
-    Fault("norm without the embedding", _norm_without_embedding, "norm", ["without model.embed_tokens.weight"]),
-    Fault("one op wrong, forward", _one_op_forward, "", ["micro-batch 1 alone", "the forward pass departs"],
-          "forward, model.layers.0.self_attn.k_norm.weight: rms_norm_forward"),
-    Fault("one op wrong, backward", _one_op_backward, "", ["micro-batch 0 alone", "the backward pass departs"],
-          "backward, model.layers.1.mlp: swiglu_backward"),
-    Fault("loss of the last micro-batch only", _loss_of_last, "loss", ["micro-batch 2 over all tokens"],
-          publish=_as_recorded),
-    Fault("another seed", _other_seed("trainer.run"), "initialisation", ["seed 42 instead of 7"], at_start=True,
-          publish=_other_seed("trainer.recheck")),
-)  # fmt: skip

@@ -13,7 +13,8 @@ from pathlib import Path
 from auditkit.explain.findings import Explanation
 from auditkit.replay.backend import choose
 from tests.explain import planting
-from tests.explain.faults import FAULTS, Fault
+from tests.explain.faults import Fault
+from tests.explain.planted import FAULTS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "explain.md"
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"

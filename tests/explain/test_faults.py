@@ -9,8 +9,9 @@ import pytest
 from auditkit.replay.backend import choose
 from auditkit.verdict import Verdict
 from tests.explain import planting
-from tests.explain.faults import FAULTS, Fault
+from tests.explain.faults import Fault
 from tests.explain.make_table import BEGIN, END, HEAD, PAGE, row
+from tests.explain.planted import FAULTS
 
 TABLE = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
 NAMES = [f"{fault.name}{', state hidden' if fault.hidden else ''}" for fault in FAULTS]

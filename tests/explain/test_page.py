@@ -19,7 +19,7 @@ from auditkit.explain.page import KIND, MARKER, page
 from auditkit.replay.backend import choose
 from auditkit.trust.page_file import PageFile
 from tests.explain import planting
-from tests.explain.faults import FAULTS
+from tests.explain.planted import FAULTS
 from tests.trust.browser import launched
 from tests.trust.pages import HOSTILE
 from tests.trust.test_page import Elements

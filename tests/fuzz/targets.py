@@ -35,6 +35,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "verified", "resealed", "history", "round", "lease_request", "leases",
     ),
     "tokenizer": ("tokenizer_decode", "tokenizer_encode", "given"),
+    "trace": ("trace",),
     "trainer": ("settings", "stage", "prepared", "metrics", "declared"),
     "zstd": ("zstd", "inflate", "frame", "ids"),
 }  # fmt: skip
