@@ -18,17 +18,22 @@ from auditkit.explain.solve import solved
 from auditkit.explain.subject import Start
 from auditkit.explain.sums import Parts, SumGuess
 from auditkit.explain.surroundings import Surroundings
-from auditkit.explain.update import ROLES, Guess, Setting, Target, Three
+from auditkit.explain.update import ROLES, Guess, Setting, Target, Three, kept, left
 from auditkit.formats.bits import f32_bits, f32_from_bits
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.record import StepRecord
+from auditkit.formats.skips import NO_RESULT, skip_of
 from auditkit.formats.tensors import tensor_digest
+from auditkit.model.divergence import exceeds, without_result
 from auditkit.model.params import EMBED, parameter_table
 from auditkit.model.step import leaf
 from auditkit.model.totals import loss_total
 from auditkit.numerics import reference
 from auditkit.numerics.arrays import F32
+from auditkit.numerics.nonfinite import NonFinite
 from auditkit.replay.published import StoredState
+
+TAKEN = "the update taken though the norm of the gradient skips the step"
 
 
 @dataclass
@@ -46,9 +51,34 @@ class Examination:
     def __post_init__(self) -> None:
         self.names = [spec.name for spec in parameter_table(self.start.recipe.model)]
         self.plain = Variant.of(self.start)
+        self.skipped = skip_of(self.start.recipe, self.record.gradient, self.record.norm)
+        scheduled = reference.learning_rate(self.start.recipe.schedule, self.start.step)
+        self.scheduled = np.float32(0 if self.skipped else scheduled)  # what the record must name
 
     def examine(self) -> None:
         """Go through the quantities until one can neither be reproduced nor done without."""
+        try:
+            if self.skipped == NO_RESULT:
+                self._without_result()
+            else:
+                self._quantities()
+        except NonFinite as error:  # in the declared step, which the record says has a result
+            words = f"the record claims a result, but the declared step has none: {error.message}"
+            self.story.add("step", Standing.DIFFERENT, words)
+
+    def _without_result(self) -> None:
+        """The record says that the step was skipped for having no result, but it has one."""
+        words = "the record says that the step has no result, and was skipped; it has one"
+        none = without_result(self.start.recipe, "")
+        passed = Target(self.start, self.record, None).is_state(replace(self.start.state, step=self.start.step + 1))
+        zeros = (self.record.loss, self.record.norm, self.record.lr) == (0, 0, 0)
+        if passed and zeros and tuple(self.around.leaves) in ((), none.leaves):
+            self.story.found("skipped", "the step skipped as one without a result", "state")
+            self.story.add("step", Standing.REPRODUCED, words)
+        else:
+            self.story.add("step", Standing.DIFFERENT, f"{words}; nor is the rest of the record that of a skipped step")
+
+    def _quantities(self) -> None:
         parts = Parts(self.bench, [self.plain] * self.bench.count)
         ours = [leaf(part, reference) for part in parts]
         theirs = self.around.leaves
@@ -74,9 +104,10 @@ class Examination:
     # The published state beside the computed one
 
     def _recorded(self, rounded: Sequence[F32]) -> Setting:
-        """The update with the norm and the learning rate that the record names."""
+        """The update with the norm and the learning rate that the record names; none where its norm skips the step."""
         norm, lr = (np.float32(f32_from_bits(bits)) for bits in (self.record.norm, self.record.lr))
-        return Setting.declared(self.start, rounded, norm, lr)
+        setting = Setting.declared(self.start, rounded, norm, lr)
+        return replace(setting, finish=left) if self.skipped else setting
 
     def _state_pattern(self, rounded: Sequence[F32]) -> StatePattern | None:
         if self.around.published is None:
@@ -84,13 +115,15 @@ class Examination:
         norm = reference.norm_from_squares([reference.squares(rounded)])
         lr = np.float32(reference.learning_rate(self.start.recipe.schedule, self.start.step))
         setting = Setting.declared(self.start, rounded, norm, lr)
+        if exceeds(norm, self.start.recipe):
+            setting = replace(setting, finish=left)
         computed = Target(self.start, self.record, None).state(setting)
         found = state_pattern(self.around.published, computed, self.start.state)
         return found if found.tensors else None
 
     def _moved(self, rounded: Sequence[F32]) -> list[int] | None:
         """Token ids whose rows of the embedding got another first moment than computed."""
-        if self.around.published is None:
+        if self.around.published is None or self.skipped:
             return None
         theirs = self.around.published.tensor(("adam_m", EMBED))
         return moved_rows(theirs, self._recorded(rounded).tensor(self.names.index(EMBED), EMBED)[1])
@@ -179,9 +212,12 @@ class Examination:
 
     def _rate(self) -> None:
         schedule, step = self.start.recipe.schedule, self.start.step
-        own = np.float32(reference.learning_rate(schedule, step))
-        if f32_bits(float(own)) == self.record.lr:
+        if f32_bits(float(self.scheduled)) == self.record.lr:
             self.story.add("lr", Standing.SAME)
+            return
+        if self.skipped and f32_bits(reference.learning_rate(schedule, step)) == self.record.lr:
+            self.story.found("not-skipped", TAKEN, "lr")
+            self.story.add("lr", Standing.REPRODUCED, "the record names the learning rate of a step that is taken")
             return
         words = update_guesses.rate_words(schedule, step, np.float32(f32_from_bits(self.record.lr)))
         self.story.found("learning-rate", words, "lr")
@@ -228,6 +264,10 @@ class Examination:
         return "bit-flip" if bit else "element", words
 
     def _updates(self, target: Target, base: Setting) -> Iterator[Guess]:
+        if self.skipped:
+            for lr in (np.float32(reference.learning_rate(self.start.recipe.schedule, self.start.step)), base.lr):
+                yield Guess("not-skipped", TAKEN, replace(base, lr=lr, finish=kept))
+            return
         yield from update_guesses.guesses(self.start, base, self.around.previous())
         norm = reference.norm_from_squares([reference.squares(base.rounded)])
         clip = reference.clip_factor(norm, np.float32(self.start.recipe.optimizer.clip_norm))

@@ -116,7 +116,7 @@ class Explanation:
         if self.step is None:
             matched = self.report.verdict is Verdict.MATCH
             return "the step matches: nothing to explain" if matched else "there is no mismatch to explain"
-        causes = "; and ".join(cause.words for cause in self.causes)
+        causes = "; and ".join(dict.fromkeys(cause.words for cause in self.causes))
         first = self.first
         where = f"{first.name}{f': {first.detail}' if first.detail else ''}" if first else "none"
         if self.confirmed:

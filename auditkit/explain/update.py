@@ -32,6 +32,11 @@ def kept(before: Three, after: Three) -> Three:
     return after
 
 
+def left(before: Three, after: Three) -> Three:
+    """What was there before: no update."""
+    return before
+
+
 @dataclass(frozen=True, eq=False)
 class Setting:
     """An update: from which state, with which gradient (float32, in the order of the parameters) and which numbers.

@@ -9,7 +9,7 @@ import numpy as np
 
 from auditkit.errors import AuditkitError
 from auditkit.explain.subject import Start
-from auditkit.explain.update import Guess, Setting, Three, uncorrected
+from auditkit.explain.update import Guess, Setting, Three, left, uncorrected
 from auditkit.formats.recipe import ScheduleConfig
 from auditkit.model.state import State
 from auditkit.numerics import reference
@@ -165,13 +165,10 @@ def _moments(base: Setting) -> Iterator[Guess]:
 
 
 def _applied(base: Setting, previous: State | None) -> Iterator[Guess]:
-    def old(before: Three, after: Three) -> Three:
-        return before
-
     def only_moments(before: Three, after: Three) -> Three:
         return before[0], after[1], after[2]
 
-    yield Guess("not-updated", "no update: the state before, under the next number", replace(base, finish=old))
+    yield Guess("not-updated", "no update: the state before, under the next number", replace(base, finish=left))
     yield Guess("not-updated", "parameters not updated, moments updated", replace(base, finish=only_moments))
     zero = [np.zeros_like(grad) for grad in base.rounded]
     yield Guess("gradient-zero", "a gradient of zero", replace(base, rounded=zero))
