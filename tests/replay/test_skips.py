@@ -15,7 +15,7 @@ from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import DivergenceConfig, InitConfig, Recipe
 from auditkit.formats.skips import NO_RESULT, NORM
 from auditkit.model.state import State
-from auditkit.model.step import StepResult, step
+from auditkit.model.step import StepResult, step, tensors_work
 from auditkit.numerics import reference
 from auditkit.replay.run import open_run
 from auditkit.replay.show import show_log, show_run, show_step
@@ -23,6 +23,7 @@ from auditkit.verdict import Verdict
 from tests.replay import make_compact, make_run
 from tests.replay.make_run import Parts
 from tests.replay.test_verify import Recorder
+from tests.replay.test_work import key_of
 
 BOUND = 290.0
 # So large at first that the gradients of a batch leave their range.
@@ -192,6 +193,15 @@ def test_a_bound_that_stops_makes_a_step_beyond_it_a_mismatch(tmp_path: Path) ->
     report = auditkit.verify(str(make_run.publish(made, tmp_path / "tiny")), step=number)
     assert report.verdict is Verdict.MISMATCH
     assert "this step has none: the gradient's norm" in report.steps[0].message
+
+
+def test_an_auditor_can_sign_what_was_skipped(published: Path, skipping: Parts) -> None:
+    """Digests on both sides, and a proof of work: over gradients, or over parameters where there is no gradient."""
+    report = auditkit.verify(str(published), steps="0:4", work_key=key_of)
+    key = key_of(report.run_id, 2)
+    assert report.verdict is Verdict.MATCH
+    assert all(found.obtained == found.expected and found.work for found in report.steps)
+    assert report.steps[2].work == tensors_work(skipping.states[2].params, reference, key)
 
 
 def test_shown(published: Path) -> None:

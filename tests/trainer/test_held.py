@@ -94,6 +94,30 @@ def test_an_exponent_that_flips_is_no_recipe_that_diverges(
     assert "state 3: tensor param/model.norm.weight has changed" in told and "diverges" not in told
 
 
+@pytest.mark.parametrize(("value", "bound"), [(3e38, 0.0), (40.0, 20.0)])
+def test_no_step_is_skipped_for_a_wrong_bit(
+    value: float, bound: float, prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Neither one without a result nor one of a large norm, also where this step is not due for a check."""
+    with (prepared / "recipe.toml").open("a", encoding="utf-8") as file:
+        file.write(f'[divergence]\naction = "skip"\nmax_norm = {bound}\n')
+    step = runner.Backend.step
+    skipped = []
+
+    def flipping(self: Any, state: State, *more: Any) -> Any:
+        if state.step == 3:
+            state.params["model.norm.weight"][...] = np.float32(value)
+        made = step(self, state, *more)
+        skipped.append(made[1].skipped)
+        return made
+
+    monkeypatch.setattr(runner.Backend, "step", flipping)
+    assert tiny.run(prepared, "--check-replicas", "1000") == 7
+    assert "state 3: tensor param/model.norm.weight has changed" in capsys.readouterr().err
+    assert skipped[:3] == [""] * 3 and skipped[3] == ("norm" if bound else "no result")
+    assert len(RecordFile.parse((prepared / "records.bin").read_bytes()).rows) == 3
+
+
 def test_the_check_changes_no_bit_and_can_be_off(prepared: Path, finished_once: Path) -> None:
     assert tiny.run(prepared, "--check-replicas", "0") == 0
     tiny.assert_same_run(prepared, finished_once)

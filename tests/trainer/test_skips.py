@@ -87,6 +87,16 @@ def test_every_step_matches(layout: tuple[str, ...], skipping_once: Path, kinds:
     assert [bool(step.skipped) for step in report.steps] == [bool(kind) for kind in kinds]
 
 
+@pytest.mark.parametrize("layout", [(), ("--compact",)])
+def test_it_may_be_published_while_it_is_trained(layout: tuple[str, ...], wild: Path, tmp_path: Path) -> None:
+    assert tiny.run(wild, "--publish", str(tmp_path / "out"), "--name", "tiny", *layout) == 0
+    assert cli.main(["publish", str(wild), str(tmp_path / "whole"), "--name", "tiny", *layout]) == 0
+    files = ["run.json", "records.bin"]
+    grown, whole = ([(out / name).read_bytes() for name in files] for out in (tmp_path / "out", tmp_path / "whole"))
+    assert grown == whole
+    assert auditkit.verify(str(tmp_path / "out"), steps="0:4").verdict is Verdict.MATCH
+
+
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_threads_change_no_bit(threads: str, wild: Path, skipping_once: Path) -> None:
     assert tiny.run(wild, "--threads", threads) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 import socket
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from auditkit.errors import MachineFault
-from auditkit.formats.recipe import Recipe
+from auditkit.formats.recipe import DivergenceConfig, Recipe
 from auditkit.model.state import initial_state
 from auditkit.numerics import reference
 from auditkit.numerics.nonfinite import NonFinite
@@ -216,6 +217,18 @@ def test_a_step_without_a_result_because_of_a_wrong_bit_is_a_fault_of_the_machin
 
     (told,) = set(play(SIZE, lambda group: one(group, wrong=True)))
     assert f"rank 1 {HERE}: its copy of tensor param/model.norm.weight is not what was made" in told
+
+    def skips(group: ThreadGroup, bound: float) -> str:
+        def strike(state: RankState) -> None:
+            if group.rank == 1:
+                state.params["model.norm.weight"][...] = np.float32(3e38 if bound == 0 else 40)
+
+        rule = DivergenceConfig("skip", bound)
+        return train(group, 1, strike, every=1000, recipe=dataclasses.replace(RECIPE, divergence=rule))
+
+    for bound in (0.0, 1.0):
+        (told,) = set(play(SIZE, functools.partial(skips, bound=bound)))
+        assert f"rank 1 {HERE}: its copy of tensor param/model.norm.weight is not what was made" in told
 
     def diverges(group: ThreadGroup) -> None:
         start = initial_state(RECIPE)
