@@ -10,7 +10,7 @@
 #
 # Every file of WORK is the one that a single process would write. So another number of machines or GPUs, or a processor
 # (DEVICE=cpu RANKS=4), may go on with what these have begun. Ctrl-C or SIGTERM to this command ends the step in hand, saves its
-# state and stops all ranks; torchrun kills what takes longer than 30 seconds, and ends with 1 where a rank ends with a code of its own.
+# state and stops all ranks; torchrun kills what takes longer than 30 seconds, and ends with 1 unless the run came to its end.
 set -eu
 
 : "${WORK:?the work folder, made by python -m trainer prepare}"
