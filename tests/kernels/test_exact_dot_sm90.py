@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from auditkit.kernels import exact_dot, exact_dot_sm90
+from auditkit.kernels.source import source_folder
 from auditkit.numerics import exact_dot as reference
 from tests.kernels.emulator import EmulatedDevice
 from tests.kernels.on_devices import EMULATOR_MARKS
@@ -127,6 +130,30 @@ def test_pairs_of_blocks_take_one_tile_after_the_other(seed: int, multiprocessor
 
 
 test_pairs_of_blocks_take_one_tile_after_the_other.pytestmark += EMULATOR_MARKS  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["staged", "no-cluster"])
+def test_variants_give_the_same_bits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of bench/exact_dot_variants.py that take other ways than the shipped one."""
+    pytest.importorskip("torch")
+    from bench.exact_dot_variants import OP, VARIANTS
+
+    sources = shutil.copytree(source_folder(), tmp_path / "cuda")
+    (sources / f"{OP}.cu").write_bytes(VARIANTS[name].text)
+    monkeypatch.setattr(exact_dot_sm90, "KERNELS", VARIANTS[name].kernels())
+    for seed in (0, 3):
+        device = EmulatedDevice(seed=seed, sources=sources)
+        for m, n, k in ((260, 300, 400), (70, 301, 130)):
+            a, b = data("normal", (m, k), 1), data("normal", (n, k), 2)
+            a[[3, 40]] *= np.float32(2.0 ** (-90 * seed))
+            check(device, a, b, 14)
+            check(device, a, b, 21)
+
+
+test_variants_give_the_same_bits.pytestmark += [  # type: ignore[attr-defined]
+    *EMULATOR_MARKS,
+    pytest.mark.optional("the benchmarks need torch, which not every CI machine has"),
+]
 
 
 class TestChoice:
