@@ -10,7 +10,7 @@ import pytest
 from auditkit.formats import leaves, merkle, record, stream
 from auditkit.formats.digest import ZERO_DIGEST, content_digest
 from auditkit.formats.record import RecordFile, expand
-from auditkit.formats.run import RunManifest
+from auditkit.formats.run import STATE_INDEX, RunManifest
 from auditkit.formats.state import StateDocument, StateIndex
 from tests.trainer import tiny
 from trainer import cli
@@ -98,9 +98,9 @@ def _refused(work: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> tuple
 def test_an_unfinished_run_is_refused_or_cut_to_its_last_state(
     prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    child = tiny.start_child(
-        tiny.run_arguments(prepared), before=tiny.DIE_IN_APPEND.format(append=84, kill=tiny.KILL_SELF)
-    )
+    complete = str(prepared / "states" / "00000012" / STATE_INDEX)  # states are written in the background
+    waiting = f"while not os.path.exists({complete!r}): __import__('time').sleep(0.01)\n            {tiny.KILL_SELF}"
+    child = tiny.start_child(tiny.run_arguments(prepared), before=tiny.DIE_IN_APPEND.format(append=84, kill=waiting))
     child.communicate(timeout=tiny.SECONDS)
     assert child.returncode in tiny.KILLED
     code, story = _refused(prepared, tmp_path / "out", capsys)
