@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypedDict, Unpack
 
 from auditkit.audit.signed_log import Rule, SignedLog
+from auditkit.audit.source import source_digest
 from auditkit.errors import AuditkitError, UsageError
 from auditkit.formats.note import ED25519, NoteKey, parse_key
 from auditkit.formats.policy import Policy
@@ -36,6 +37,7 @@ class Options(TypedDict, total=False):
     work_key: WorkKey | None
     clock: Clock | None
     on_step: Callable[[Report], None] | None
+    memory: int | str | None
 
 
 def verify(
@@ -56,7 +58,7 @@ def verify(
     Raises UsageError only, as replay.verify.verify, and for a `publisher` that is no vkey.
     """
     log = SignedLog(rule(publisher, policy), data=arguments.folder("data_dir", data_dir))
-    return replay.verify(run, log=log, **options)
+    return replay.verify(run, log=log, program=source_digest, **options)
 
 
 def rule(publisher: str | NoteKey | None, policy: Policy | None) -> Rule:

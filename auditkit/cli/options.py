@@ -63,6 +63,15 @@ Threads = Annotated[
         "--threads", parser=number, metavar="N", help="Threads of the replay; any number gives the same bits."
     ),
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        help="The most memory to use where the device computes, e.g. 8GiB or 512MiB; any gives the same bits."
+        " Default: most of what is free.",
+    ),
+]
 Offline = Annotated[bool, typer.Option("--offline", help="Use the cache and local files only.")]
 CacheDir = Annotated[
     Path | None, typer.Option("--cache-dir", metavar="DIR", help="Where downloads are kept. Default: the user's cache.")

@@ -24,6 +24,7 @@ def plan(
     artifacts: options.Artifacts = None,
     device: options.Device = "auto",
     threads: options.Threads = None,
+    memory: options.Memory = None,
     offline: options.Offline = False,
     cache_dir: options.CacheDir = None,
     json: options.Json = False,
@@ -34,17 +35,19 @@ def plan(
     """
     from auditkit.audit.signed_log import SignedLog
     from auditkit.cli.progress import Board
+    from auditkit.replay import arguments
     from auditkit.replay.backend import choose
     from auditkit.replay.estimate import estimate
     from auditkit.replay.run import open_run
     from auditkit.replay.selection import select
 
+    limit = arguments.memory(memory)
     selection = select(step=step, steps=steps, random=random, seed=seed, part=part)
     backend = choose(device, threads)
     with Board() as board:
         opened = open_run(run, artifacts=artifacts, cache_dir=cache_dir, offline=offline, progress=board.handle())
         with opened:
-            found = estimate(opened, selection, backend, SignedLog())
+            found = estimate(opened, selection, backend, SignedLog(), limit)
     return Outcome(found.verdict, to_json(found.to_dict()) if json else "\n".join(_lines(found)))
 
 
@@ -57,14 +60,21 @@ def _lines(found: Estimate) -> Iterator[str]:
         yield f"replay    steps {interval.start} to {interval.stop - 1} from state {interval.start}, for {wanted}"
     yield f"fetch     {size(found.fetch_bytes)} of {size(found.total_bytes)}; the rest is here"
     yield f"memory    about {size(found.memory)}" + _of(found.total_memory)
-    if found.free_disk is not None:
-        yield f"disk      {size(found.fetch_bytes)}" + _of(found.free_disk)
+    for name, needed in found.parts:
+        if needed:
+            yield f"          {size(needed)} {name}"
+    if found.host_memory:
+        yield f"          and {size(found.host_memory)} of main memory"
+    yield f"plan      {found.plan}"
+    if found.free_disk is not None or found.spilled:
+        spilled = f", {size(found.spilled)} of them only for a while" if found.spilled else ""
+        yield f"disk      {size(found.fetch_bytes + found.spilled)}{spilled}" + _of(found.free_disk)
     threads = "1 thread" if found.threads == 1 else f"{found.threads} threads"
     step = duration(found.speed.step)
     yield f"time      about {duration(found.seconds)}, {step} a step on {threads}, without downloads"
     if found.verdict is Verdict.UNSUPPORTED:
-        yield "UNSUPPORTED: not enough memory or disk here"
-        yield "  hint: fewer --threads need less memory; --cache-dir names another disk"
+        yield f"UNSUPPORTED: {found.refused or 'not enough disk here'}"
+        yield f"  hint: {found.hint or '--cache-dir names another disk'}"
 
 
 def _of(available: int | None) -> str:

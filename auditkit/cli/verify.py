@@ -28,6 +28,7 @@ def verify(
     policy: options.LogPolicy = None,
     device: options.Device = "auto",
     threads: options.Threads = None,
+    memory: options.Memory = None,
     offline: options.Offline = False,
     cache_dir: options.CacheDir = None,
     attest: signing.Key = None,
@@ -44,8 +45,10 @@ def verify(
     """
     from auditkit.audit.verify import verify as replay_and_compare
     from auditkit.cli.progress import Board
+    from auditkit.replay import arguments
     from auditkit.replay.selection import select
 
+    arguments.memory(memory)
     select(step=step, steps=steps, random=random, seed=seed, part=part)  # before a folder is made for nothing
     asked = _policy(policy, publisher)
     signer = signing.Signing.begin(attest, attest_dir, automation)
@@ -62,6 +65,7 @@ def verify(
             policy=asked,
             device=device,
             threads=threads,
+            memory=memory,
             offline=offline,
             cache_dir=cache_dir,
             progress=board.handle(),

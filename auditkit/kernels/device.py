@@ -240,6 +240,11 @@ class Device:
         limit = int(self.pool.get_limit())
         return (min(free, limit - int(self.pool.used_bytes())) if limit else free), total
 
+    @_guarded
+    def limit(self, size: int) -> None:
+        """Let `empty` take at most so many bytes altogether: beyond, it raises Unsupported."""
+        self.pool.set_limit(size=size)
+
     def release(self) -> None:
         """Give the pool's unused memory back to the device. Nothing happens on a device that is lost."""
         if self._lost is None:

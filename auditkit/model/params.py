@@ -15,7 +15,7 @@ import numpy as np
 
 from auditkit.formats.recipe import ModelConfig, Recipe
 from auditkit.numerics.arrays import F32
-from auditkit.numerics.normal import normal
+from auditkit.numerics.normal import normal, normal_slice
 
 Kind = Literal["embedding", "head", "matrix", "residual", "norm"]
 
@@ -83,6 +83,14 @@ def init_params(recipe: Recipe) -> dict[str, F32]:
     name).
     """
     return {spec.name: _init_param(spec, recipe) for spec in parameter_table(recipe.model)}
+
+
+def init_slice(spec: ParamSpec, recipe: Recipe, start: int, stop: int) -> F32:
+    """Elements start to stop - 1, in C order, of the initial values of a parameter."""
+    if spec.kind == "norm":
+        return np.ones(stop - start, np.float32)
+    std = recipe.init.residual_std if spec.kind == "residual" else recipe.init.std
+    return normal_slice(recipe.init.seed, spec.name, start, stop, np.float32(std))
 
 
 def _init_param(spec: ParamSpec, recipe: Recipe) -> F32:

@@ -17,8 +17,9 @@ from auditkit.model.ops import Ops, TensorDigest
 from auditkit.model.params import ParamSpec, parameter_table
 from auditkit.model.piece_sums import PieceSums, pieces_of
 from auditkit.model.plan import Plan
-from auditkit.model.shelf import Shelf
+from auditkit.model.shelf import InMemory, Shelf
 from auditkit.model.state import ROLES, State
+from auditkit.model.totals import Totals
 from auditkit.model.updated import Adam, Update
 from auditkit.model.walk import Walk
 from auditkit.model.weights import Weights
@@ -31,18 +32,20 @@ class Keeper(Protocol):
     def load(self, keys: Sequence[str], shelf: Shelf) -> tuple[MicroBatchLeaf, ...]:
         """The leaves of the micro-batches that are done, their sums put onto the shelf; none if nothing was kept."""
 
+    def due(self) -> bool:
+        """Whether it is time to save."""
+
     def save(self, leaves: Sequence[MicroBatchLeaf], keys: Sequence[str], shelf: Shelf) -> None:
-        """Take the leaves of all micro-batches so far and their sums, if it is time for it."""
+        """Take the leaves of all micro-batches so far and their sums."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """Where the arrays of one step lie under a plan. `on_host`: those of the state are the host's, not the ops'."""
+    """Where the arrays of one step lie under a plan that works in pieces: those of the state are host arrays."""
 
     plan: Plan
     inputs: Shelf
     sums: Shelf
-    on_host: bool = True
     keeper: Keeper | None = None
 
 
@@ -57,22 +60,48 @@ def walk_all(
 ) -> tuple[PieceSums, list[MicroBatchLeaf]]:
     """The sums and the leaves of all micro-batches (s, T + 1) of a step. Raises NonFinite."""
     sums = PieceSums(recipe, ops, room.sums)
-    keys = [p.key for spec in parameter_table(recipe.model) for p in pieces_of(spec, room.plan.cuts.rows)]
+    keys = _keys(recipe, room.plan.cuts.rows)
     leaves = list(room.keeper.load(keys, room.sums)) if room.keeper is not None else []
     sums.resume(keys, len(leaves))
     told.up_to(len(leaves))
-    weights = Weights(state.params, recipe, ops, here=not room.on_host, ahead=room.plan.params == "disk")
+    weights = Weights(state.params, recipe, ops, ahead=room.plan.params == "disk")
     try:
         walk = Walk(weights, total_targets, recipe, ops, room.plan, room.inputs, sums)
         for at in range(len(leaves), len(tokens), room.plan.group):
             leaves += walk.group(tokens[at : at + room.plan.group])
-            if room.keeper is not None and len(leaves) < len(tokens):
+            if room.keeper is not None and len(leaves) < len(tokens) and room.keeper.due():
                 ops.check_finite({})  # what went wrong on a device must not be forgotten with it
                 room.keeper.save(leaves, keys, room.sums)
             told.up_to(len(leaves))
     finally:
         weights.close()
     return sums, leaves
+
+
+def gone_on(total: Totals, recipe: Recipe, room: Room | None) -> list[MicroBatchLeaf]:
+    """The leaves of micro-batches that were done before this process, whose sums are in `total` then."""
+    if room is None or room.keeper is None:
+        return []
+    keys, shelf = _keys(recipe, 0), InMemory()
+    leaves = list(room.keeper.load(keys, shelf))
+    if leaves:
+        total.resume(len(leaves), [shelf.get(key) or [] for key in keys])
+    return leaves
+
+
+def keep(total: Totals, leaves: Sequence[MicroBatchLeaf], recipe: Recipe, ops: Ops, room: Room) -> None:
+    """Keep what is done, if it is time for it."""
+    if room.keeper is None or not room.keeper.due():
+        return
+    keys, shelf = _keys(recipe, 0), InMemory()
+    for key, arrays in zip(keys, total.held(), strict=True):
+        shelf.put(key, arrays)
+    ops.check_finite({})  # what went wrong on a device must not be forgotten with it
+    room.keeper.save(leaves, keys, shelf)
+
+
+def _keys(recipe: Recipe, rows: int) -> list[str]:
+    return [piece.key for spec in parameter_table(recipe.model) for piece in pieces_of(spec, rows)]
 
 
 class Told:
@@ -122,7 +151,7 @@ def rounded(sums: PieceSums, recipe: Recipe, ops: Ops, rows: int, work_key: byte
 
 def updated(before: State, sums: PieceSums, recipe: Recipe, ops: Ops, room: Room, adam: Adam) -> State:
     """The state after the step, whose tensors are made once here for their digests. Raises NonFinite."""
-    update = Update(before, sums, recipe, ops, room.plan.cuts.rows, adam, room.on_host)
+    update = Update(before, sums, recipe, ops, room.plan.cuts.rows, adam)
     found: dict[tuple[str, str], Digest] = {}
     for spec in parameter_table(recipe.model):
         digests: list[TensorDigest] = [ops.TensorDigest(4 * _elements(spec)) for _ in ROLES]

@@ -17,7 +17,7 @@ from auditkit.formats.recipe import Recipe
 from auditkit.formats.state import StateDocument, StateTexts
 from auditkit.formats.tensors import TensorEntry, dtype_name, little_endian, sorted_entries, tensor_digest
 from auditkit.model.ops import Ops
-from auditkit.model.params import init_params, parameter_table
+from auditkit.model.params import init_params, init_slice, parameter_table
 from auditkit.numerics import reference
 from auditkit.numerics.arrays import F32
 
@@ -56,7 +56,7 @@ class State:
     @property
     def held(self) -> bool:
         """Whether the arrays are in memory, and not made or read when they are asked for."""
-        return not isinstance(self.params, HostTensors)
+        return not any(isinstance(self.role(role), HostTensors) for role in ROLES)
 
     def tensors(self) -> Iterator[tuple[str, str, F32]]:
         """(name, role, array), parameters in their order, the roles param, adam_m, adam_v of each together."""
@@ -70,6 +70,41 @@ def initial_state(recipe: Recipe) -> State:
     """State 0, from the recipe alone."""
     params = init_params(recipe)
     return State(0, params, _zeros(params), _zeros(params))
+
+
+def seeded_state(recipe: Recipe) -> State:
+    """State 0, whose tensors are made from the recipe when they are asked for."""
+    params, adam_m, adam_v = (_Seeded(recipe, role) for role in ROLES)
+    return State(0, params, adam_m, adam_v)
+
+
+class _Seeded(HostTensors):
+    """One role of state 0."""
+
+    def __init__(self, recipe: Recipe, role: str) -> None:
+        self._recipe, self._role = recipe, role
+        self._specs = {spec.name: spec for spec in parameter_table(recipe.model)}
+
+    def __getitem__(self, name: str) -> F32:
+        shape = self._specs[name].shape
+        (flat,) = self.pieces(name, [math.prod(shape)])
+        return flat.reshape(shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._specs)
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    def pieces(self, name: str, sizes: Sequence[int]) -> Iterator[F32]:
+        """As HostTensors."""
+        at = 0
+        for size in sizes:
+            if self._role == "param":
+                yield init_slice(self._specs[name], self._recipe, at, at + size)
+            else:
+                yield np.zeros(size, np.float32)
+            at += size
 
 
 def _zeros(params: dict[str, F32]) -> dict[str, F32]:
@@ -110,9 +145,8 @@ def host_digests(state: State, recipe: Recipe) -> dict[tuple[str, str], Digest]:
         size = math.prod(spec.shape)
         sizes = [min(READ_ELEMENTS, size - at) for at in range(0, size, READ_ELEMENTS)]
         for role in ROLES:
-            hasher, tensors = Hasher(), state.role(role)
-            assert isinstance(tensors, HostTensors)
-            for piece in tensors.pieces(spec.name, sizes):
+            hasher = Hasher()
+            for piece in flat_pieces(state.role(role), spec.name, sizes):
                 hasher.update(little_endian(piece))
             found[role, spec.name] = hasher.hexdigest()
     return found
@@ -176,3 +210,34 @@ def _texts(recipe: Recipe, layout: tuple[tuple[str, str, Any, tuple[int, ...]], 
 def expected_tensors(recipe: Recipe) -> dict[tuple[str, str], tuple[int, ...]]:
     """(name, role) -> shape of every tensor that a state of this recipe must hold."""
     return {(spec.name, role): spec.shape for spec in parameter_table(recipe.model) for role in ROLES}
+
+
+def flat_pieces(tensors: Mapping[str, F32], name: str, sizes: Sequence[int]) -> Iterator[F32]:
+    """The elements of a tensor in pieces of so many, flat."""
+    if isinstance(tensors, HostTensors):
+        yield from tensors.pieces(name, sizes)
+        return
+    flat, at = tensors[name].reshape(-1), 0
+    for size in sizes:
+        yield flat[at : at + size]
+        at += size
+
+
+def recut(arrays: Iterator[F32], sizes: Sequence[int]) -> Iterator[F32]:
+    """Arrays that follow each other, as flat arrays of other sizes; the last one comes when all were read."""
+    held: list[F32] = []
+    for number, size in enumerate(sizes):
+        while _elements(held) < size:
+            held.append(next(arrays).reshape(-1))
+        joined = held[0] if len(held) == 1 else np.concatenate(held)
+        if number == len(sizes) - 1 and next(arrays, None) is not None:
+            raise ValueError("more elements than were asked for")  # a programming error, never data
+        yield joined[:size]
+        held = [joined[size:]]
+
+
+def _elements(arrays: Sequence[F32]) -> int:
+    total = 0
+    for array in arrays:
+        total += array.size
+    return total

@@ -28,11 +28,11 @@ from auditkit.model import divergence
 from auditkit.model.network import Grads, Network, OnGradient, Prepared, prepare
 from auditkit.model.ops import Ops
 from auditkit.model.params import parameter_table
-from auditkit.model.pieces_step import Room, Told, rounded, updated, walk_all
+from auditkit.model.pieces_step import Room, Told, gone_on, keep, rounded, updated, walk_all
 from auditkit.model.result import StepResult
 from auditkit.model.state import State
 from auditkit.model.totals import loss_total, totals
-from auditkit.numerics.arrays import F32, I64, IntArray, keep_freed_memory
+from auditkit.numerics.arrays import F32, I64, IntArray, give_freed_memory_back, keep_freed_memory
 from auditkit.numerics.lists import Each
 from auditkit.numerics.nonfinite import NonFinite
 
@@ -203,14 +203,14 @@ def step(
     try:
         if room is not None and room.plan.pieces:
             return _in_pieces(state, tokens, recipe, ops, room, threads, told, work_key)
-        return _at_once(state, tokens, recipe, ops, threads, told, gradients, work_key)
+        return _at_once(state, tokens, recipe, ops, threads, told, gradients, work_key, room)
     except NonFinite as error:
         divergence.check_certain(ops)
         if not recipe.divergence.skips:
             raise
         why = error.message
     told.up_to(recipe.batch.micro_batches)
-    on_host = room is not None and room.on_host
+    on_host = room is not None and room.plan.pieces
     work = "" if work_key is None else _state_work(state, ops, work_key, on_host)
     result = replace(divergence.without_result(recipe, why), work=work)
     return divergence.passed(state, recipe, on_host=on_host), result
@@ -225,16 +225,20 @@ def _at_once(
     told: Told,
     gradients: Gradients | None,
     work_key: bytes | None,
+    room: Room | None,
 ) -> tuple[State, StepResult]:
     """The step with all of it in memory. Raises NonFinite."""
     total_targets = tokens.shape[0] * (tokens.shape[1] - 1)
     keep_freed_memory()
     run = gradients or _direct(state, total_targets, recipe, ops)
-    total = totals(recipe, ops)
-    leaves: list[MicroBatchLeaf] = []
-    for part, part_leaf in side_by_side(run, list(micro_batches(tokens, recipe)), recipe, ops, threads):
+    total, parts = totals(recipe, ops), list(micro_batches(tokens, recipe))
+    leaves = gone_on(total, recipe, room)
+    told.up_to(len(leaves))
+    for part, part_leaf in side_by_side(run, parts[len(leaves) :], recipe, ops, threads):
         total.add(part.grads)
         leaves.append(part_leaf)
+        if room is not None and len(leaves) < len(parts):
+            keep(total, leaves, recipe, ops, room)
         told.up_to(len(leaves))
     with tensor_workers(threads, sum(p.size for p in state.params.values())) as each:
         new, result = update(
@@ -254,6 +258,7 @@ def _in_pieces(
     work_key: bytes | None,
 ) -> tuple[State, StepResult]:
     """The step with one layer in memory at a time. Raises NonFinite."""
+    give_freed_memory_back()
     total_targets = tokens.shape[0] * (tokens.shape[1] - 1)
     with _blas().limit(limits=_blas_threads(recipe, threads)):
         parts = list(micro_batches(tokens, recipe))
@@ -269,7 +274,7 @@ def _in_pieces(
     divergence.check_known(recipe, ops)
     why = divergence.exceeds(gradient.norm, recipe)
     if why:
-        lr, new = np.float32(0), divergence.passed(state, recipe, on_host=room.on_host)
+        lr, new = np.float32(0), divergence.passed(state, recipe, on_host=True)
         ops.check_finite({})
     else:
         new = updated(state, sums, recipe, ops, room, adam)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
@@ -22,6 +22,8 @@ class Totals(Protocol):
     """Takes the gradient sums of micro-batches in their order."""
 
     def add(self, grads: Grads) -> None: ...
+    def held(self) -> list[list[Any]]: ...
+    def resume(self, count: int, held: list[list[Any]]) -> None: ...
     def rounded(self, each: Each = map) -> list[F32]: ...
 
 
@@ -43,6 +45,14 @@ class ExactTotals:
         terms = list(grads.values())
         self._sums = self._ops.add_sums(self._sums, terms) if self._sums else terms
 
+    def held(self) -> list[list[Any]]:
+        """All that is needed to go on from here, for each parameter."""
+        return [[total] for total in self._sums]
+
+    def resume(self, count: int, held: list[list[Any]]) -> None:
+        """Go on from what was held after `count` micro-batches."""
+        self._sums = [total for (total,) in held]
+
     def rounded(self, each: Each = map) -> list[F32]:
         """The gradient, float32 tensors in the order of the names."""
         return self._ops.from_fixed(self._sums, GRADIENT_UNIT, each)
@@ -58,6 +68,14 @@ class FoldedTotals:
     def add(self, grads: Grads) -> None:
         """Add the sums of one micro-batch, by parameter name."""
         self._fold.push(self._ops.from_fixed(list(grads.values()), GRADIENT_UNIT))
+
+    def held(self) -> list[list[Any]]:
+        """All that is needed to go on from here, for each parameter the sums of the levels."""
+        return [list(levels) for levels in zip(*self._fold.held(), strict=True)]
+
+    def resume(self, count: int, held: list[list[Any]]) -> None:
+        """Go on from what was held after `count` micro-batches."""
+        self._fold.resume(count, [list(level) for level in zip(*held, strict=True)])
 
     def rounded(self, each: Each = map) -> list[F32]:
         """The gradient, float32 tensors in the order of the names."""

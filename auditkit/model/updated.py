@@ -5,7 +5,7 @@ Nothing of it is in memory: whoever asks for a tensor has it computed, and alway
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from auditkit.formats.recipe import Recipe
 from auditkit.model.ops import Ops
 from auditkit.model.params import ParamSpec, parameter_table
 from auditkit.model.piece_sums import PieceSums, pieces_of
-from auditkit.model.state import ROLES, HostTensors, State
+from auditkit.model.state import ROLES, HostTensors, State, flat_pieces, recut
 from auditkit.numerics.arrays import F32
 
 # (parameter, moments), rounded gradients, whether each decays -> learning rate, and the new (parameter, moments)
@@ -24,7 +24,7 @@ Adam = Callable[[tuple[list[F32], list[F32], list[F32]], list[F32], list[bool]],
 
 @dataclass(frozen=True)
 class Update:
-    """One AdamW step on any piece of any tensor."""
+    """One AdamW step on any piece of any tensor of a state of host arrays."""
 
     before: State
     sums: PieceSums
@@ -32,7 +32,6 @@ class Update:
     ops: Ops
     rows: int  # of a piece of a vocabulary table
     adam: Adam
-    on_host: bool  # whether the arrays of the state before are the host's
 
     def pieces(self, spec: ParamSpec) -> Iterator[tuple[F32, F32, F32]]:
         """Parameter and moments of a tensor after the step, piece by piece, arrays of the ops."""
@@ -42,18 +41,18 @@ class Update:
         roles = [flat_pieces(self.before.role(role), spec.name, sizes) for role in ROLES]
         for piece, p, m, v in zip(pieces, *roles, strict=True):
             shape = (piece.stop - piece.first, *spec.shape[1:])
-            found = [(self.ops.place(array) if self.on_host else array).reshape(shape) for array in (p, m, v)]
+            found = [self.ops.place(np.ascontiguousarray(array).reshape(shape)) for array in (p, m, v)]
             lists = tuple([array] for array in found)
             _, made = self.adam(lists, [self.sums.rounded(piece.key)], [spec.decayed])  # type: ignore[arg-type]
             yield made[0][0], made[1][0], made[2][0]
 
     def state(self) -> State:
         """The state after the step."""
-        roles = [_Role(self, number) for number in range(len(ROLES))]
+        roles = [UpdatedTensors(self, number) for number in range(len(ROLES))]
         return State(self.before.step + 1, roles[0], roles[1], roles[2])
 
 
-class _Role(HostTensors):
+class UpdatedTensors(HostTensors):
     """One role of a state that is made when it is asked for."""
 
     def __init__(self, update: Update, number: int) -> None:
@@ -80,35 +79,3 @@ class _Role(HostTensors):
         """As HostTensors."""
         made = (self._update.ops.host(piece[self._number]) for piece in self._update.pieces(self._specs[name]))
         return recut(made, sizes)
-
-
-def flat_pieces(tensors: Mapping[str, F32], name: str, sizes: Sequence[int]) -> Iterator[F32]:
-    """The elements of a tensor in pieces of so many, flat."""
-    if isinstance(tensors, HostTensors):
-        yield from tensors.pieces(name, sizes)
-        return
-    flat, at = tensors[name].reshape(-1), 0
-    for size in sizes:
-        yield flat[at : at + size]
-        at += size
-
-
-def recut(arrays: Iterator[F32], sizes: Sequence[int]) -> Iterator[F32]:
-    """Arrays that follow each other, as flat arrays of other sizes; the last one comes when all were read."""
-    held: list[F32] = []
-    for number, size in enumerate(sizes):
-        while sum_of(held) < size:
-            held.append(next(arrays).reshape(-1))
-        joined = held[0] if len(held) == 1 else np.concatenate(held)
-        if number == len(sizes) - 1 and next(arrays, None) is not None:
-            raise ValueError("more elements than were asked for")  # a programming error, never data
-        yield joined[:size]
-        held = [joined[size:]]
-
-
-def sum_of(arrays: Sequence[F32]) -> int:
-    """Elements of all arrays."""
-    total = 0
-    for array in arrays:
-        total += array.size
-    return total

@@ -86,11 +86,12 @@ class Walk:
         """A network whose gradients go to the sums, and are forgotten, as soon as they are final."""
 
         def take(name: str, sums: I64) -> None:
-            del network.grads[name]
+            del grads[name]
             batch.digests[name] = self._ops.digests([sums])[0]
             self._sums.add(f"{name}.0", sums)
 
         network = Network(self._weights.prepared, self._recipe, self._ops, take, self._plan.cuts.key_heads)
+        grads = network.grads  # not the network: a cycle of references would keep what it holds for a while
         return network
 
     def _take(self, batch: MicroBatch, what: object) -> F32:

@@ -30,22 +30,27 @@ class _Held(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._names)
 
+    def close(self) -> None:
+        """Forget how to make values: what makes them refers to this object, and would keep it."""
+        self._make = _closed
+
     def keep(self, names: Sequence[str]) -> None:
         """Drop all others."""
         self._made = {name: value for name, value in self._made.items() if name in names}
 
 
+def _closed(name: str) -> Any:
+    raise KeyError(name)  # a programming error, never data
+
+
 class Weights:
     """Parameters and their fixed-point rows of one stage of the network at a time.
 
-    params: host arrays by name, or with `here` those of the ops; if `ahead`, they are read in a thread before they
-    are asked for.
+    params: host arrays by name; if `ahead`, they are read in a thread before they are asked for.
     """
 
-    def __init__(
-        self, params: Mapping[str, F32], recipe: Recipe, ops: Ops, *, here: bool = False, ahead: bool = False
-    ) -> None:
-        self._params, self._ops, self._here = params, ops, here
+    def __init__(self, params: Mapping[str, F32], recipe: Recipe, ops: Ops, *, ahead: bool = False) -> None:
+        self._params, self._ops = params, ops
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="weights") if ahead else None
         self._coming: dict[str, Future[F32]] = {}
         bits, model = weight_bits(recipe), recipe.model
@@ -68,13 +73,15 @@ class Weights:
                     self._coming[name] = self._pool.submit(self._params.__getitem__, name)
 
     def close(self) -> None:
-        """Drop everything and end the thread."""
+        """Drop everything and end the thread; nothing can be asked for afterwards."""
         self.stage(())
         self._coming = {}
+        for held in (self._held, self._rows, self._rows_t):
+            held.close()
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
     def _bring(self, name: str) -> Any:
         coming = self._coming.pop(name, None)
         array = self._params[name] if coming is None else coming.result()
-        return array if self._here else self._ops.place(array)
+        return self._ops.place(array)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import sys
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,6 +33,18 @@ def keep_freed_memory() -> None:
     np.empty((32 << 20) - (64 << 10), np.uint8)
 
 
+@functools.cache
+def give_freed_memory_back() -> None:
+    """Let the C library return what is freed to the system at once, once in a process: the opposite, for little memory.
+
+    Blocks of 1 MiB and more get pages of their own (mallopt(3), M_MMAP_THRESHOLD). Only glibc has this.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 1 << 20)
+
+
+_MMAP_THRESHOLD = -3
 _BLOCK_ELEMENTS = 32_768  # 128 KiB of binary32: a few such temporaries stay in a core's L2 cache
 
 

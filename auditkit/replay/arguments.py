@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from auditkit.errors import UsageError
@@ -36,6 +37,35 @@ def check_options(device: object, threads: object, offline: object) -> None:
         raise _wrong("threads", "an integer", threads)
     if not isinstance(offline, bool):
         raise _wrong("offline", "True or False", offline)
+
+
+_SIZE = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))? ?(?:([kmgt])(i?)b?|b)?", re.IGNORECASE)
+MOST_MEMORY = 1 << 60  # bytes
+
+
+def memory(value: object) -> int | None:
+    """A size in bytes: an integer, or text such as 8GiB, 8GB or 512MiB; None stays None. UsageError: anything else."""
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    elif isinstance(value, str):
+        size = _size(value)
+    else:
+        raise _wrong("memory", "a number of bytes or a size such as 8GiB", value)
+    if not 0 < size < MOST_MEMORY:
+        raise UsageError(f"memory: {size:,} bytes are no size", hint="e.g. 8GiB, 8GB or 512MiB")
+    return size
+
+
+def _size(text: str) -> int:
+    found = _SIZE.fullmatch(text)
+    if found is None or not text.isascii():
+        raise UsageError(f"memory: {text!r} is no size", hint="e.g. 8GiB, 8GB or 512MiB")
+    power = " kmgt".index(found[3].lower()) if found[3] else 0
+    unit = (1024 if found[4] else 1000) ** power
+    size: int = int(found[1]) * unit + int((found[2] or "0").ljust(3, "0")) * unit // 1000
+    return size
 
 
 def _wrong(name: str, wanted: str, value: object) -> UsageError:

@@ -16,6 +16,7 @@ from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.device import Device
 from auditkit.kernels.driver import versions
 from auditkit.model.ops import Ops
+from auditkit.model.pieces_step import Room
 from auditkit.model.state import State
 from auditkit.model.step import StepResult, step
 from auditkit.numerics import reference, self_test
@@ -38,6 +39,11 @@ class Backend:
     threads: int
     device: str
     chosen: str = "asked for"
+
+    @property
+    def holds(self) -> bool:
+        """Whether states are in memory; else their tensors are read when they are asked for."""
+        return True
 
     def self_test(self) -> None:
         """Run the arithmetic's self-test here and in every worker at the same time. MachineFault: one of them failed.
@@ -90,10 +96,18 @@ class Backend:
         *,
         on_micro_batch: Callable[[int], None] | None = None,
         work_key: bytes | None = None,
+        room: Room | None = None,
     ) -> tuple[State, StepResult]:
-        """The one training step (auditkit/model/step.py) on this back end."""
+        """The one training step (auditkit/model/step.py) on this back end, by default with all in memory."""
         return step(
-            state, tokens, recipe, self.ops, threads=self.threads, on_micro_batch=on_micro_batch, work_key=work_key
+            state,
+            tokens,
+            recipe,
+            self.ops,
+            threads=self.threads,
+            on_micro_batch=on_micro_batch,
+            work_key=work_key,
+            room=room,
         )
 
 
@@ -112,14 +126,23 @@ class CudaBackend(Backend):
         *,
         on_micro_batch: Callable[[int], None] | None = None,
         work_key: bytes | None = None,
+        room: Room | None = None,
     ) -> tuple[State, StepResult]:
         """As Backend.step; small steps that are repeated are recorded."""
 
         def one() -> tuple[State, StepResult]:
-            gradients = self.recorder.gradients(self.ops, state, recipe)
+            pieces = room is not None and room.plan.pieces
+            gradients = None if pieces else self.recorder.gradients(self.ops, state, recipe)
             self.ops.reset()
             return step(
-                state, tokens, recipe, self.ops, on_micro_batch=on_micro_batch, gradients=gradients, work_key=work_key
+                state,
+                tokens,
+                recipe,
+                self.ops,
+                on_micro_batch=on_micro_batch,
+                gradients=gradients,
+                work_key=work_key,
+                room=room,
             )
 
         return self.on_device(one)

@@ -1,4 +1,4 @@
-"""What a replay costs: memory by a formula, time by a short calibration on this machine."""
+"""What a replay takes: its time, by a short calibration on this machine."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from auditkit.model.params import parameter_count, parameter_table
 from auditkit.model.state import State, state_digests
 from auditkit.numerics.arrays import F32
 from auditkit.replay.backend import Backend
+from auditkit.replay.layout import Layout
 
 CALIBRATION_LAYERS = 2
 CALIBRATION_TOKENS = 512  # of one micro-batch: enough for the matrix products to run at their usual speed
-BASE_BYTES = 90 * 10**6  # interpreter, NumPy and the BLAS's buffers, measured
 
 Clock = Callable[[], float]
 
@@ -34,29 +34,9 @@ class Speed:
         """Seconds of a whole step."""
         return self.gradients + self.update + self.digest
 
-
-def parameter_bytes(recipe: Recipe) -> int:
-    """Bytes that a replay holds for the parameters alone, whatever its micro-batches are (see `memory_bytes`)."""
-    fold = recipe.numerics.fold
-    return (40 + (4 * (len(fold) + 2) if fold else 12)) * parameter_count(recipe.model)
-
-
-def memory_bytes(recipe: Recipe, threads: int) -> int:
-    """Peak bytes of a replay, roughly: what is held at the same time, by the size of its arrays.
-
-    A parameter: the state before (12 bytes: weight and two moments) and after (12), its fixed-point rows both ways as
-    float64 (16), the sum of gradients (8) and its rounding (4), or, with a fold, a sum a level (4 each) and one more
-    and the next term; in each worker its gradient (8) and a product (8).
-    A token in a worker: logits, their gradient and fixed-point rows (40 bytes per entry of the vocabulary), and what
-    the backward pass needs of each layer.
-    """
-    model = recipe.model
-    workers = max(1, min(threads, recipe.batch.micro_batches))
-    tokens = recipe.batch.micro_batch_sequences * model.context_length
-    span = min(model.sliding_window or model.context_length, model.context_length)
-    layer = 12 * model.num_heads * span + 4 * (8 * model.hidden_size + 5 * model.ffn_size)
-    token = 40 * model.vocab_size + model.num_layers * layer
-    return BASE_BYTES + parameter_bytes(recipe) + parameter_count(model) * 16 * workers + workers * tokens * token
+    def under(self, layout: Layout, micro_batches: int) -> Speed:
+        """The same with what a plan makes again, and for what it brings and takes away as if nothing overlapped."""
+        return replace(self, gradients=self.gradients * layout.factor + layout.traffic * micro_batches)
 
 
 def calibrate(recipe: Recipe, backend: Backend, *, clock: Clock = time.perf_counter) -> Speed:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from auditkit.errors import Unsupported
 from auditkit.formats.recipe import Recipe
 from auditkit.replay import machine
-from auditkit.replay.backend import Backend
-from auditkit.replay.cost import Speed, calibrate, memory_bytes
+from auditkit.replay.backend import Backend, CudaBackend
+from auditkit.replay.cost import Speed, calibrate
+from auditkit.replay.layout import Layout, Limits, choose_layout, leanest
 from auditkit.replay.log_check import LogCheck
 from auditkit.replay.needs import needs
+from auditkit.replay.placing import limits, recipes_of
 from auditkit.replay.plan import Interval, intervals
 from auditkit.replay.run import Run
 from auditkit.replay.selection import Selection
@@ -31,6 +34,12 @@ class Estimate:
     free_disk: int | None
     memory: int
     total_memory: int | None
+    plan: str
+    parts: tuple[tuple[str, int], ...]
+    host_memory: int
+    spilled: int
+    refused: str
+    hint: str
     speed: Speed
     seconds: float
     threads: int
@@ -43,9 +52,8 @@ class Estimate:
     @property
     def verdict(self) -> Verdict:
         """UNSUPPORTED where memory or disk are too small, else MATCH, which here means that it can be done."""
-        small = self.total_memory is not None and self.memory > self.total_memory
-        full = self.free_disk is not None and self.fetch_bytes > self.free_disk
-        return Verdict.UNSUPPORTED if small or full else Verdict.MATCH
+        full = self.free_disk is not None and self.fetch_bytes + self.spilled > self.free_disk
+        return Verdict.UNSUPPORTED if self.refused or full else Verdict.MATCH
 
     def to_dict(self) -> dict[str, object]:
         """The estimate as JSON values."""
@@ -62,21 +70,31 @@ class Estimate:
             "free_disk": self.free_disk,
             "memory": self.memory,
             "total_memory": self.total_memory,
+            "plan": self.plan,
+            "memory_parts": {name: size for name, size in self.parts if size},
+            "host_memory": self.host_memory,
+            "spilled": self.spilled,
+            "message": self.refused,
+            "hint": self.hint,
             "threads": self.threads,
             "seconds_a_step": round(self.speed.step, 3),
             "seconds": round(self.seconds, 3),
         }
 
 
-def estimate(run: Run, selection: Selection, backend: Backend, log: LogCheck | None = None) -> Estimate:
+def estimate(
+    run: Run, selection: Selection, backend: Backend, log: LogCheck | None = None, memory: int | None = None
+) -> Estimate:
     """Plan a verification and say what it costs; reads the manifest, the indexes and nothing else.
 
-    `log` tells whether records come from a signed log, which is small and not counted, or from records.bin.
+    `log` tells whether records come from a signed log, which is small and not counted, or from records.bin. `memory`
+    is how many bytes may be used where the ops compute, by default most of what is free.
     """
     plan = intervals(selection.resolve(run.size, run.published), run.published)
     needed = needs(run, plan, records=log is None or log.needed(run, plan) is None)
-    recipes = _recipes(run, plan)
-    speeds = {recipe: calibrate(recipe, backend) for recipe in recipes}
+    recipes, allowed = recipes_of(run, plan), limits(run, backend, memory)
+    layout, refused = _layout(list(recipes), allowed, backend)
+    speeds = {recipe: calibrate(recipe, backend).under(layout, recipe.batch.micro_batches) for recipe in recipes}
     seconds = sum(speeds[recipe].step * steps for recipe, steps in recipes.items())
     # every file of a state is read once, unpacked and hashed
     unpack = needed.total / UNPACK_BYTES_PER_SECOND
@@ -88,21 +106,24 @@ def estimate(run: Run, selection: Selection, backend: Backend, log: LogCheck | N
         total_bytes=needed.total,
         fetch_bytes=needed.missing(run),
         free_disk=None if local else machine.free_disk(run.store.cache.folder),
-        memory=max(memory_bytes(recipe, backend.threads) for recipe in recipes),
-        total_memory=machine.total_memory(),
+        memory=layout.need.memory,
+        total_memory=allowed.memory,
+        plan=layout.plan.describe(),
+        parts=layout.need.parts,
+        host_memory=layout.need.host,
+        spilled=layout.need.disk,
+        refused=refused.message if refused else "",
+        hint=refused.hint if refused else "",
         speed=max(speeds.values(), key=lambda speed: speed.step),
         seconds=seconds + unpack,
         threads=backend.threads,
     )
 
 
-def _recipes(run: Run, plan: tuple[Interval, ...]) -> dict[Recipe, int]:
-    """The steps that are replayed, by a recipe of the same shape: other numbers in it cost nothing."""
-    found: dict[object, tuple[Recipe, int]] = {}
-    for segment in run.timeline.segments:
-        steps = sum(len(range(max(i.start, segment.start), min(i.stop, segment.stop))) for i in plan)
-        if steps:
-            shape = (segment.recipe.model, segment.recipe.batch, segment.recipe.numerics)
-            recipe, before = found.get(shape, (segment.recipe, 0))
-            found[shape] = recipe, before + steps
-    return dict(found.values())
+def _layout(recipes: list[Recipe], allowed: Limits, backend: Backend) -> tuple[Layout, Unsupported | None]:
+    """The plan, or the leanest one and why it cannot be followed here."""
+    cuda = isinstance(backend, CudaBackend)
+    try:
+        return choose_layout(recipes, allowed, cuda=cuda, threads=backend.threads), None
+    except Unsupported as error:
+        return leanest(recipes, cuda), error

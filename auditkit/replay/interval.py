@@ -119,7 +119,7 @@ class Replayer:
         """
         began, started = self._clock.now(), self._utc()
         try:
-            state, detail = start_state(self._run, interval.start)
+            state, detail = start_state(self._run, interval.start, hold=self._backend.holds)
             state = self._backend.place(state)
         except AuditkitError as error:
             for report in self._without_start(interval, error):

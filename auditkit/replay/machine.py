@@ -27,6 +27,32 @@ def total_memory() -> int | None:
     return min(found, default=None)
 
 
+def free_memory() -> int | None:
+    """Bytes of main memory that this process can get now, a container's limit included; None where nobody says."""
+    found = [size for size in (total_memory(), _available(), _cgroup_free()) if size is not None]
+    return min(found, default=None)
+
+
+def _available() -> int | None:
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+        return int(text.split("MemAvailable:")[1].split()[0]) * 1024
+    except (OSError, UnicodeDecodeError, IndexError, ValueError):
+        return None
+
+
+def _cgroup_free() -> int | None:
+    """What is left of a container's limit (version 2); files that are only cached do not count as used."""
+    folder = Path("/sys/fs/cgroup")
+    try:
+        limit = (folder / "memory.max").read_text(encoding="ascii").strip()
+        used = int((folder / "memory.current").read_text(encoding="ascii"))
+        cached = int((folder / "memory.stat").read_text(encoding="ascii").split("\ninactive_file ")[1].split()[0])
+    except (OSError, UnicodeDecodeError, IndexError, ValueError):
+        return None
+    return max(0, int(limit) - used + cached) if limit.isdigit() else None
+
+
 def free_disk(path: Path) -> int | None:
     """Bytes free on the disk that would hold `path`, which need not exist yet; None where nobody says."""
     for folder in (path, *path.parents):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ from auditkit.formats.recipe import Recipe
 from auditkit.formats.run import STATE_DOCUMENT, STATE_INDEX
 from auditkit.formats.state import StateDocument, StateIndex, shard_key
 from auditkit.formats.tensors import tensor_digest
-from auditkit.model.state import State, expected_tensors
+from auditkit.model.state import ROLES, HostTensors, State, expected_tensors
+from auditkit.numerics.arrays import F32
 from auditkit.replay.compare import TensorDifference, compare_tensors
 from auditkit.replay.run import Run
 from auditkit.store import Folder, Progress, Silent, Source, Store
 from auditkit.store.files import read_range, regular_size
-from auditkit.store.unpack import Key, check_tensors, fetch_tensor, load_tensors
+from auditkit.store.unpack import Key, TensorReader, check_tensors, fetch_tensor, load_tensors
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,14 @@ class StoredState:
         )
         return State(self.document.step, params, adam_m, adam_v)
 
+    def reader(self, recipe: Recipe) -> State:
+        """The whole state, whose tensors are read, and checked, whenever they are asked for."""
+        tensors = TensorReader(self._shards(), self.document, self.index)
+        shapes = {name: shape for (name, role), shape in expected_tensors(recipe).items() if role == "param"}
+        params, adam_m, adam_v = (StoredTensors(tensors, role, shapes) for role in ROLES)
+        found = {entry.order: entry.digest for entry in self.document.tensors}
+        return State(self.document.step, params, adam_m, adam_v, found=found)
+
     def verify(self) -> None:
         """Check every tensor's bytes against the document; nothing is kept."""
         check_tensors(self._shards(), self.document, self.index, progress=self.progress)
@@ -57,11 +67,12 @@ class StoredState:
 
     def first_difference(self, state: State) -> TensorDifference | None:
         """The first tensor, in the order of the document, in which another state differs, or None."""
-        arrays = {(role, name): array for name, role, array in state.tensors()}
         for entry in self.document.tensors:
-            array = arrays.get(entry.order)
-            if array is None:
+            if entry.name not in state.role(entry.role):
                 return TensorDifference(entry.name, entry.role, note="the other state has no such tensor")
+            if state.found is not None and state.found[entry.order] == entry.digest:
+                continue
+            array = state.role(entry.role)[entry.name]
             if tensor_digest(array) != entry.digest:
                 return compare_tensors(entry.name, entry.role, self.tensor(entry.order), array)
         return None
@@ -69,6 +80,29 @@ class StoredState:
     def _shards(self) -> dict[str, Path]:
         prefix = f"{self.folder}/" if self.folder else ""
         return {s.path: self.store.file(f"{prefix}{s.path}", s.size, s.digest) for s in self.index.files}
+
+
+class StoredTensors(HostTensors):
+    """The tensors of one role, in the files of a state."""
+
+    def __init__(self, reader: TensorReader, role: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._reader, self._role, self._shapes = reader, role, shapes
+
+    def __getitem__(self, name: str) -> F32:
+        shape = self._shapes[name]
+        (flat,) = self.pieces(name, [math.prod(shape)])
+        return flat.reshape(shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def pieces(self, name: str, sizes: Sequence[int]) -> Iterator[F32]:
+        """As HostTensors. Raises BadArtifact, Unavailable."""
+        for piece in self._reader.pieces((self._role, name), sizes):
+            yield np.asarray(piece, dtype=np.float32)
 
 
 def open_state(run: Run, step: int) -> StoredState:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from auditkit.errors import BadArtifact, MachineFault, MismatchError
 from auditkit.formats.digest import Digest
-from auditkit.model.state import State, document, initial_state
+from auditkit.model.state import State, document, initial_state, seeded_state
 from auditkit.replay.boundary import entered
 from auditkit.replay.compare import TensorDifference
 from auditkit.replay.confirm import HINT
-from auditkit.replay.published import open_state
+from auditkit.replay.published import StoredState, open_state
 from auditkit.replay.run import Run
 
 
@@ -22,11 +24,13 @@ class SeedMismatch(MismatchError):
         self.difference = difference
 
 
-def start_state(run: Run, step: int) -> tuple[State, str]:
+def start_state(run: Run, step: int, *, hold: bool = True) -> tuple[State, str]:
     """State `step` of a run, from its published files, and what was compared, in words.
 
     Its root must be the one of the manifest and of the records, and state 0 must follow from the seed alone. Where a
     segment begins with the step, it must become what the segment's record says.
+
+    hold: whether the state is brought into memory; else its tensors are read, and checked, when they are asked for.
 
     Raises Unavailable, BadArtifact, Unsupported; for a state 0 that the seed does not give, SeedMismatch, MachineFault.
     """
@@ -38,20 +42,26 @@ def start_state(run: Run, step: int) -> tuple[State, str]:
     segment = run.timeline.begun(step)
     if segment is not None:
         root = entered(run, opened.document, segment, run.record(step).state_before)
-        return opened.load(run.recipe), f"{root}, the published state under what changes before step {step}"
+        return _opened(opened, run, hold), f"{root}, the published state under what changes before step {step}"
     if step:
-        return opened.load(run.recipe), f"{root}, published"
+        return _opened(opened, run, hold), f"{root}, published"
     # The bytes are not needed for the replay, but whoever loads state 0 relies on them.
     opened.verify()
-    state = initial_state(run.recipe)
+    state = initial_state(run.recipe) if hold else seeded_state(run.recipe)
     made = document(state, run.recipe)
     if made.root() != root:
         _refuse_seed(run, state, made.root())
+    if not hold:
+        state = replace(state, found={entry.order: entry.digest for entry in made.tensors})
     return state, f"{root}, published and derived from the seed alone"
 
 
+def _opened(opened: StoredState, run: Run, hold: bool) -> State:
+    return opened.load(run.recipe) if hold else opened.reader(run.recipe)
+
+
 def _refuse_seed(run: Run, state: State, computed: Digest) -> None:
-    again = document(initial_state(run.recipe), run.recipe).root()
+    again = document(initial_state(run.recipe) if state.held else seeded_state(run.recipe), run.recipe).root()
     if again != computed:
         raise MachineFault(f"two derivations of state 0 from the seed differ: {computed} and {again}", hint=HINT)
     raise SeedMismatch(run.state0, computed, open_state(run, 0).first_difference(state))

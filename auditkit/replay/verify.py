@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from auditkit.errors import AuditkitError, BadArtifact, Unsupported, UsageError
-from auditkit.formats.recipe import Recipe
+from auditkit.errors import AuditkitError, BadArtifact, UsageError
+from auditkit.formats.digest import Digest
 from auditkit.replay import arguments, machine
 from auditkit.replay.backend import Backend, choose
 from auditkit.replay.boundary import entered
-from auditkit.replay.cost import parameter_bytes
 from auditkit.replay.interval import Replayer, WorkKey
 from auditkit.replay.log_check import LogCheck, check_links
+from auditkit.replay.placing import planned
 from auditkit.replay.plan import Interval, intervals
 from auditkit.replay.published import open_state
 from auditkit.replay.report import Check, Report, Status, StepReport, overall
@@ -45,6 +45,8 @@ def verify(
     clock: Clock | None = None,
     on_step: Callable[[Report], None] | None = None,
     log: LogCheck | None = None,
+    memory: int | str | None = None,
+    program: Callable[[], Digest] | None = None,
 ) -> Report:
     """Verify one step, a half-open range of steps ("A:B", a pair or a range), or `random` steps drawn with `seed`.
 
@@ -56,7 +58,9 @@ def verify(
     bytes. `backend` replaces the device's own. `work_key` gives the key (32 bytes) of a run id and a step, under which
     each wanted step's proof of work is made; `clock` says how long and when a step was replayed. `on_step` is given a
     report of each wanted step alone as soon as there is one. `log` judges the signed log of a run that has one
-    (auditkit.verify has it judged); without, the report says that nobody asked.
+    (auditkit.verify has it judged); without, the report says that nobody asked. `memory` is how much may be used where
+    the device computes ("8GiB"), by default most of what is free; less of it takes longer and gives the same bits.
+    `program` names the program that may go on with what this one leaves when it is killed.
 
     Everything a publisher, the network or the machine can cause is a verdict of the report. Raises UsageError only, for
     a call or a selection that makes no sense.
@@ -64,7 +68,7 @@ def verify(
     selection = select(step=step, steps=steps, random=random, seed=seed, part=part)
     arguments.check_options(device, threads, offline)
     named, nearer = arguments.place("run", run), arguments.place("artifacts", artifacts)
-    folder = arguments.folder("cache_dir", cache_dir)
+    folder, limit = arguments.folder("cache_dir", cache_dir), arguments.memory(memory)
     name = named if named is not None else default_run()
     draft = _Draft(name, selection, on_step)
     number: int | None = None
@@ -79,8 +83,14 @@ def verify(
     except AuditkitError as error:
         return draft.failed(error, number)
     with draft.run:
-        replayer = Replayer(draft.run, ready, progress or Silent(), work_key=work_key, clock=clock)
-        return _verify(draft, draft.run, replayer, progress or Silent(), log)
+        opened, shown = draft.run, progress or Silent()
+
+        def replayer(plan: Sequence[Interval]) -> Replayer:
+            made = planned(opened, plan, ready, limit, shown, program=program, clock=clock)
+            draft.backend = made
+            return Replayer(opened, made, shown, work_key=work_key, clock=clock)
+
+        return _verify(draft, opened, replayer, shown, log)
 
 
 class _Draft:
@@ -147,7 +157,13 @@ class _Draft:
         return {**machine.describe(), **backend.describe(), **used, "self_test": self.self_test}
 
 
-def _verify(draft: _Draft, run: Run, replayer: Replayer, progress: Progress, log: LogCheck | None) -> Report:
+def _verify(
+    draft: _Draft,
+    run: Run,
+    replayer: Callable[[Sequence[Interval]], Replayer],
+    progress: Progress,
+    log: LogCheck | None,
+) -> Report:
     draft.wanted = draft.selection.resolve(run.size, run.published)
     # 1 manifest
     draft.checks.append(Check(1, Status.OK, run.manifest_digest))
@@ -158,11 +174,11 @@ def _verify(draft: _Draft, run: Run, replayer: Replayer, progress: Progress, log
         except AuditkitError as error:
             return draft.failed(error, number)
     try:
-        check_memory(run.recipe)
+        ready = replayer(plan)
     except AuditkitError as error:
         return draft.failed(error)
     # 4 to 8, step by step
-    _replay_all(draft, replayer, plan, run, progress)
+    _replay_all(draft, ready, plan, run, progress)
     verdict = overall(draft.steps, draft.wanted)
     return draft.report(verdict)
 
@@ -239,19 +255,6 @@ def _other_root(run: Run) -> str:
                 continue  # it cannot be had here: that explains nothing
     which = "the manifest, or of its segments," if run.timeline.later else "the manifest"
     return f"records were changed or swapped, or the recipe or data of {which} are not those of the records"
-
-
-def check_memory(recipe: Recipe) -> None:
-    """Refuse a model whose states and gradients alone are larger than the memory: it would be killed, not answered.
-
-    Unsupported: two states, fixed-point weights and gradient sums need more bytes than the machine has.
-    """
-    total, least = machine.total_memory(), parameter_bytes(recipe)
-    if total is not None and least > total:
-        raise Unsupported(
-            f"a replay of this model needs more than {least:,} bytes of memory, this machine has {total:,}",
-            hint="a machine with more memory can do it; the bits are the same everywhere",
-        )
 
 
 def _same_root(run: Run, root: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from auditkit.store import spill
 from auditkit.store.cache import PART, Cache
 from auditkit.store.owner import abandoned
 from auditkit.store.progress import Clock
@@ -32,9 +33,10 @@ class Usage:
 def sweep(cache: Cache, clock: Clock) -> Swept:
     """Remove partial files that nobody writes any more: their process is gone, or they are older than the limit.
 
-    A partial file of a live process is left alone; files that cannot be removed are not counted.
+    What an audit that was killed has kept goes as well. A partial file of a live process is left alone; files that
+    cannot be removed are not counted.
     """
-    files = freed = 0
+    files, freed = spill.sweep(cache.folder, committed=True)
     for path, size in _files(cache):
         if path.name.endswith(PART) and abandoned(path, now=clock.wall(), after_seconds=cache.limits.leftover_seconds):
             try:

@@ -16,8 +16,8 @@ from auditkit.store.limits import StoreLimits
 
 _HEAD_BYTES = 18  # the longest frame header, RFC 8878 section 3.1.1.1
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
-# Frames with a large window are decompressed one at a time, or each thread would take up to 128 MiB.
-_LARGE = threading.Lock()
+# Frames with a large window are decompressed by one thread at a time, or each would take up to 128 MiB.
+_LARGE = threading.RLock()
 
 
 def inflate(

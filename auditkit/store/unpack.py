@@ -6,7 +6,7 @@ are independent, so a few threads share them; when only digests are wanted, memo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +81,45 @@ def load_tensors(
     arrays = {job.entry.order: np.empty(job.entry.shape, DTYPES[job.entry.dtype]) for job in jobs}
     _each(lambda job, advance: _load(job, arrays[job.entry.order], limits, advance), jobs, limits, progress or Silent())
     return arrays
+
+
+class TensorReader:
+    """Tensors of a state one at a time, each a few elements after the other, with memory for these alone."""
+
+    def __init__(
+        self,
+        shards: Mapping[str, Path],
+        document: StateDocument,
+        index: StateIndex,
+        limits: StoreLimits = STORE_LIMITS,
+    ) -> None:
+        """As `load_tensors`. Raises BadArtifact for headers that are not as the index says."""
+        self._limits = limits
+        self._jobs = {job.entry.order: job for job in _jobs(shards, document, index, limits)}
+
+    def pieces(self, key: Key, sizes: Sequence[int]) -> Iterator[NDArray[Any]]:
+        """The elements of a tensor in pieces of so many, flat; the last one comes when the digest was checked.
+
+        Raises BadArtifact, Unavailable. KeyError for a key that the state has not.
+        """
+        job, hasher = self._jobs[key], blake3(max_threads=1)
+        rest: NDArray[Any] = np.empty(0, np.uint8)
+        raw = _raw(job, memoryview(bytearray(self._limits.chunk_bytes)), self._limits)
+        for number, size in enumerate(sizes):
+            array = np.empty(size, DTYPES[job.entry.dtype])
+            flat, have = array.view(np.uint8), 0
+            with reading(job.path):
+                while have < flat.size:
+                    if not rest.size:
+                        rest = np.frombuffer(next(raw), np.uint8)
+                        hasher.update(rest.data)
+                    taken = min(rest.size, flat.size - have)
+                    flat[have : have + taken], rest, have = rest[:taken], rest[taken:], have + taken
+                if number == len(sizes) - 1:
+                    if next(raw, None) is not None or rest.size:
+                        raise ValueError("more elements than were asked for")  # a programming error, never data
+                    _require(hasher.hexdigest(), job.entry, job.what)
+            yield array
 
 
 def fetch_tensor(store: Store, folder: str, document: StateDocument, index: StateIndex, key: Key) -> NDArray[Any]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from auditkit.errors import MachineFault
 from auditkit.formats.recipe import Recipe
+from auditkit.model.pieces_step import Room
 from auditkit.model.state import State
 from auditkit.model.step import StepResult
 from auditkit.numerics import reference
@@ -53,11 +54,12 @@ class FlakyBackend(Backend):
         *,
         on_micro_batch: Callable[[int], None] | None = None,
         work_key: bytes | None = None,
+        room: Room | None = None,
     ) -> tuple[State, StepResult]:
         """Arm the ops for the replay that the caller reports progress of, which is the first."""
         if on_micro_batch is not None:
             self.ops.armed = True  # type: ignore[attr-defined]
-        return super().step(state, tokens, recipe, on_micro_batch=on_micro_batch, work_key=work_key)
+        return super().step(state, tokens, recipe, on_micro_batch=on_micro_batch, work_key=work_key, room=room)
 
 
 class FaultyBackend(Backend):

@@ -1,0 +1,235 @@
+"""How many bytes a step needs under a plan, by the sizes of its arrays; the figures are checked against measurements.
+
+Two kinds of back end differ in what a row in fixed point takes: 8 bytes an element on a CPU (exact in binary64), 3 or 6
+on a card (digits in int8), and in how attention keeps its scores.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from auditkit.formats.recipe import Recipe
+from auditkit.model.params import ParamSpec, layer_prefix, parameter_count, parameter_table
+from auditkit.model.plan import Plan
+
+HOST_BASE = 90 * 10**6  # bytes of interpreter, NumPy and the BLAS's buffers, measured
+DEVICE_BASE = 8 << 20  # tables, tokens, scratch of the products
+SPLIT = 10  # a part in so many of a device's memory is lost between blocks of other sizes
+LATER_BYTES = 3 * (16 << 20)  # a few rows of a weight in binary64 at a time, and their product
+READ_BYTES = 4 * (16 << 20)  # buffers of files that are read, hashed and decompressed
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """What a plan needs: of the memory where the ops compute, of main memory besides that, and of the disk.
+
+    `parts` says how the first two come about, in words.
+    """
+
+    memory: int
+    host: int
+    disk: int
+    parts: tuple[tuple[str, int], ...] = ()
+
+
+@functools.lru_cache(maxsize=32)
+def sizes_of(recipe: Recipe, cuda: bool) -> Sizes:
+    """The sizes of a recipe's arrays; kept, for hundreds of plans ask for them."""
+    return Sizes(recipe, cuda)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a recipe's arrays on one kind of back end."""
+
+    recipe: Recipe
+    cuda: bool
+
+    @property
+    def tokens(self) -> int:
+        """Of a micro-batch."""
+        return self.recipe.batch.micro_batch_sequences * self.recipe.model.context_length
+
+    @cached_property
+    def parameters(self) -> int:
+        """Trained scalars."""
+        return parameter_count(self.recipe.model)
+
+    @cached_property
+    def layer(self) -> int:
+        """Parameters of a layer."""
+        return sum(_elements(spec) for spec in self._layer)
+
+    @cached_property
+    def matrix(self) -> int:
+        """Parameters of the largest tensor of a layer."""
+        return max(_elements(spec) for spec in self._layer)
+
+    @property
+    def _layer(self) -> Iterable[ParamSpec]:
+        return (s for s in parameter_table(self.recipe.model) if s.name.startswith(layer_prefix(0)))
+
+    @property
+    def table(self) -> int:
+        """Elements of a vocabulary table."""
+        return self.recipe.model.vocab_size * self.recipe.model.hidden_size
+
+    @property
+    def sum_bytes(self) -> int:
+        """Bytes a parameter of the running sums: an integer, or with a fold a sum a level."""
+        fold = self.recipe.numerics.fold
+        return 4 * (len(fold) + 1) if fold else 8
+
+    def row_bytes(self, bits: int) -> int:
+        """Bytes an element of rows in fixed point; the product f32 rounds nothing, but turns its operands."""
+        if bits == 24:
+            return 4
+        return (3 if bits == 14 else 6) if self.cuda else 8
+
+    @property
+    def body(self) -> int:
+        """Bytes an element of rows of the body's products."""
+        return self.row_bytes(self.recipe.numerics.body_bits)
+
+    @property
+    def head(self) -> int:
+        """Bytes an element of rows of the head's products."""
+        return self.row_bytes(self.recipe.numerics.head_bits)
+
+    @cached_property
+    def cache(self) -> int:
+        """Bytes that the forward pass of a layer keeps for its backward pass, of one micro-batch."""
+        model = self.recipe.model
+        queries, keys = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
+        floats = 4 * model.hidden_size + 5 * model.ffn_size + 2 * queries + (queries + keys if model.qk_norm else 0)
+        kept = self.tokens * (4 * floats + self.body * (queries + 2 * keys))
+        return kept + (0 if self.cuda else self._weights)
+
+    @property
+    def _weights(self) -> int:
+        """Bytes of the attention weights that the reference keeps: of short sequences only."""
+        model = self.recipe.model
+        span = min(model.sliding_window or model.context_length, model.context_length)
+        if model.context_length > 8 * model.head_dim:
+            return 0
+        return 4 * self.tokens * model.num_heads * (span + 64 if model.sliding_window else span // 2 + 64)
+
+    def attention(self, key_heads: int) -> int:
+        """Bytes that the backward pass of an attention needs besides the cache."""
+        model = self.recipe.model
+        share, length = model.num_heads // model.num_kv_heads, model.context_length
+        if self.cuda:
+            groups = key_heads or model.num_kv_heads * self.recipe.batch.micro_batch_sequences
+            return groups * share * length * length * (8 + 2 * self.body)  # scores, dS, and the rows of two products
+        span = min(model.sliding_window or length, length)
+        return 3 * 4 * share * length * (span + 64) // (1 if model.sliding_window else 2)  # a group's e, dS and dP
+
+    def work(self, key_heads: int) -> int:
+        """Bytes of the backward pass of a layer besides its cache and its weights."""
+        model = self.recipe.model
+        queries = model.num_heads * model.head_dim
+        mlp = self.tokens * (4 * (3 * model.ffn_size + 2 * model.hidden_size) + 2 * self.body * model.ffn_size)
+        attention = self.tokens * (4 * (4 * queries + 2 * model.hidden_size) + 2 * self.body * queries)
+        return max(mlp, attention + self.attention(key_heads))
+
+    @property
+    def rows_of_layer(self) -> int:
+        """Bytes of a layer's weights in fixed point, both ways; a CPU makes a few at a time."""
+        return 2 * self.body * self.layer if self.cuda else LATER_BYTES
+
+    def logits(self, tokens: int) -> int:
+        """Bytes for so many rows of logits, with the rows of the head's weights one way."""
+        split = 8 if not self.cuda and self.recipe.numerics.head_bits == 21 else 0
+        weights = self.head * self.table if self.cuda else LATER_BYTES + 3 * 8 * 64 * self.recipe.model.vocab_size
+        return tokens * self.recipe.model.vocab_size * (4 + self.head + split) + weights
+
+    def columns(self, rows: int) -> int:
+        """Bytes for the gradient of so many rows of the head's weights."""
+        width = self.recipe.model.hidden_size
+        sums = rows * width * (4 + 8 + 8 + (8 if not self.cuda else 0) + self.sum_bytes)
+        weights = self.head * rows * width if self.cuda else LATER_BYTES
+        return self.tokens * (rows * (4 + 2 * self.head) + width * self.head) + sums + weights
+
+
+def plain_bytes(recipe: Recipe, workers: int, cuda: bool) -> Bytes:
+    """The plain way: all in memory, `workers` micro-batches side by side."""
+    sizes = sizes_of(recipe, cuda)
+    states, rows = 24 * sizes.parameters, 2 * sizes.body * sizes.parameters
+    fold = recipe.numerics.fold
+    sums = (4 * (len(fold) + 2) if fold else 8) * sizes.parameters
+    gradients = 8 * sizes.parameters * (1 + workers)
+    head = sizes.tokens * recipe.model.vocab_size * (4 + (4 if cuda else 0) + 2 * sizes.head)
+    batches = workers * (recipe.model.num_layers * sizes.cache + max(head, sizes.work(0)))
+    parts = (
+        ("states before and after", states),
+        ("fixed-point weights", rows),
+        ("gradients", sums + gradients),
+        ("micro-batches", batches),
+    )
+    total = sum(size for _, size in parts)
+    base = DEVICE_BASE if cuda else HOST_BASE
+    total += total // SPLIT if cuda else 0
+    return Bytes(total + base, HOST_BASE + 12 * sizes.parameters if cuda else 0, 0, parts)
+
+
+def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool) -> Bytes:
+    """One layer at a time."""
+    sizes, model, cuts = sizes_of(recipe, cuda), recipe.model, plan.cuts
+    tokens, rows = cuts.tokens or sizes.tokens, min(cuts.rows or model.vocab_size, model.vocab_size)
+    x = 4 * sizes.tokens * model.hidden_size
+    kept = plan.group * x * ((model.num_layers + 4) if plan.recompute else 4)
+    caches = 0 if plan.recompute else plan.group * model.num_layers * sizes.cache
+    sums, params = sizes.sum_bytes * sizes.parameters, 4 * sizes.parameters
+    held = {"memory": 0, "host": 0, "disk": 0}
+    held[plan.inputs] += kept
+    held[plan.sums] += sums
+    held["memory" if plan.params == "memory" and not cuda else plan.params] += params
+    bring = 4 if cuda or plan.params == "disk" else 0  # a copy of the parameters of a stage
+    ahead = 4 * max(sizes.layer, sizes.table) if plan.params == "disk" else 0
+    settled = 0 if plan.sums == "memory" else sizes.sum_bytes * sizes.layer
+    gradient = (4 + 8 + (0 if cuda else 8)) * sizes.matrix
+    stages = {
+        "a layer": bring * sizes.layer + sizes.rows_of_layer + settled + gradient + sizes.work(cuts.key_heads)
+        + (sizes.cache if plan.recompute else 0) + 3 * x,
+        "the logits": bring * sizes.table + sizes.logits(tokens) + 5 * x,
+        "the tables": bring * sizes.table + sizes.columns(rows) + 3 * x,
+        "the update": (0 if cuda else bring) * sizes.table + _update(sizes, rows),
+    }  # fmt: skip
+    largest = max(stages, key=lambda name: stages[name])
+    on_host = held["host"] + ahead + _spilling(sizes, plan, rows)
+    parts = (
+        (f"{largest} at a time", stages[largest]),
+        ("caches of all layers", caches),
+        ("waiting micro-batches", kept if plan.inputs == "memory" else 0),
+        ("gradient sums", sums if plan.sums == "memory" else 0),
+        ("parameters", params if plan.params == "memory" and not cuda else 0),
+        ("files", 0 if cuda else on_host + READ_BYTES),
+    )
+    total = sum(size for _, size in parts)
+    disk = held["disk"] + (sums if plan.sums == "disk" else 0)  # a sum is written anew before the old one goes
+    if cuda:
+        whole = total + total // SPLIT + DEVICE_BASE
+        return Bytes(whole, HOST_BASE + READ_BYTES + on_host, disk, parts)
+    return Bytes(total + HOST_BASE, 0, disk, parts)
+
+
+def _update(sizes: Sizes, rows: int) -> int:
+    """Bytes of the update of a piece: sums, gradient, parameter and moments before and after, and temporaries."""
+    piece = max(sizes.matrix, rows * sizes.recipe.model.hidden_size)
+    return piece * (sizes.sum_bytes + 4 + 12 + 12 + 4)
+
+
+def _spilling(sizes: Sizes, plan: Plan, rows: int) -> int:
+    """Bytes of arrays on their way to or from host and disk."""
+    if plan.sums == "memory":
+        return 0
+    return sizes.sum_bytes * max(sizes.matrix, rows * sizes.recipe.model.hidden_size)
+
+
+def _elements(spec: ParamSpec) -> int:
+    return int(np.prod(spec.shape, dtype=np.int64))

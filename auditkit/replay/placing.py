@@ -1,0 +1,87 @@
+"""The plan of a verification: what this machine has, or may use, against what the steps need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from auditkit.errors import Unsupported
+from auditkit.formats.digest import Digest
+from auditkit.formats.recipe import Recipe
+from auditkit.model.params import parameter_table
+from auditkit.replay import machine
+from auditkit.replay.backend import Backend, CudaBackend
+from auditkit.replay.layout import Layout, Limits, choose_layout
+from auditkit.replay.plan import Interval
+from auditkit.replay.planned import Planned
+from auditkit.replay.run import Run
+from auditkit.store.progress import Clock, Progress, SystemClock
+
+MARGIN = 0.9  # of what is free, where nobody says how much may be used
+
+
+def recipes_of(run: Run, plan: Sequence[Interval]) -> dict[Recipe, int]:
+    """The steps that are replayed, by a recipe of the same shape: other numbers in it cost nothing."""
+    found: dict[object, tuple[Recipe, int]] = {}
+    for segment in run.timeline.segments:
+        steps = sum(len(range(max(i.start, segment.start), min(i.stop, segment.stop))) for i in plan)
+        if steps:
+            shape = (segment.recipe.model, segment.recipe.batch, segment.recipe.numerics)
+            recipe, before = found.get(shape, (segment.recipe, 0))
+            found[shape] = recipe, before + steps
+    return dict(found.values())
+
+
+def limits(run: Run, backend: Backend, memory: int | None) -> Limits:
+    """What may be used: `memory` bytes where the ops compute, or most of what is free there."""
+    free = machine.free_memory()
+    host = None if free is None else int(free * MARGIN)
+    disk = _free_disk(run)
+    if isinstance(backend, CudaBackend):
+        on_device = int(backend.ops.device.memory()[0] * MARGIN) if memory is None else memory
+        return Limits(on_device, host, disk)
+    return Limits(host if memory is None else memory, None, disk)
+
+
+def _free_disk(run: Run) -> int | None:
+    try:
+        return machine.free_disk(run.store.cache.folder)
+    except Unsupported:  # there is no cache here, and a plan that needs none is as good
+        return 0
+
+
+def layout_of(run: Run, plan: Sequence[Interval], backend: Backend, memory: int | None) -> Layout:
+    """How the steps of a verification are taken here. Unsupported: they cannot be, with what would."""
+    recipes = list(recipes_of(run, plan))
+    found = limits(run, backend, memory)
+    return choose_layout(recipes, found, cuda=isinstance(backend, CudaBackend), threads=backend.threads)
+
+
+def planned(
+    run: Run,
+    plan: Sequence[Interval],
+    backend: Backend,
+    memory: int | None,
+    progress: Progress,
+    *,
+    program: Callable[[], Digest] | None = None,
+    clock: Clock | None = None,
+) -> Planned:
+    """The back end under the plan of a verification. Raises Unsupported."""
+    layout = layout_of(run, plan, backend, memory)
+    if memory is not None and isinstance(backend, CudaBackend):
+        backend.ops.device.limit(memory)
+    more = {} if program is None else {"program": program}
+    return Planned(
+        backend.ops,
+        backend.threads if layout.plan.pieces else max(1, min(backend.threads, layout.plan.workers)),
+        backend.device,
+        backend.chosen,
+        inner=backend,
+        layout=layout,
+        shapes={spec.name: spec.shape for spec in parameter_table(run.recipe.model)},
+        cache=lambda: Path(run.store.cache.folder),
+        progress=progress,
+        clock=clock or SystemClock(),
+        **more,
+    )

@@ -1,0 +1,193 @@
+"""A back end that takes its steps under a plan: with little memory, and able to go on after it was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from auditkit.errors import MachineFault
+from auditkit.formats import canonical
+from auditkit.formats.digest import Digest, content_digest
+from auditkit.formats.recipe import Recipe
+from auditkit.model.pieces_step import Room
+from auditkit.model.shelf import InMemory, Moved, Shelf
+from auditkit.model.state import ROLES, HostTensors, State, flat_pieces, state_digests
+from auditkit.model.step import NonFinite, StepResult
+from auditkit.model.updated import UpdatedTensors
+from auditkit.numerics.arrays import F32, IntArray
+from auditkit.replay.backend import Backend
+from auditkit.replay.keeper import Keeper
+from auditkit.replay.layout import Layout, products
+from auditkit.replay.memory import sizes_of
+from auditkit.replay.spilled import SpilledTensors
+from auditkit.store.progress import Clock, Progress, Silent, SystemClock
+from auditkit.store.spill import Damaged, Spill
+from auditkit.version import version
+
+T = TypeVar("T")
+
+LONG = 1e13  # multiplications of a step from which on it is worth keeping what is done
+
+
+@dataclass(frozen=True)
+class Planned(Backend):
+    """The steps of another back end under a layout.
+
+    cache     where files go that are not needed for long
+    program   which program this is: another one does not go on with what this one has kept
+    """
+
+    inner: Backend = field(kw_only=True)
+    layout: Layout = field(kw_only=True)
+    shapes: Mapping[str, tuple[int, ...]] = field(kw_only=True)  # of the model's parameters
+    cache: Callable[[], Path] = field(kw_only=True)
+    program: Callable[[], Digest] = field(default=lambda: content_digest(version().encode("ascii")), kw_only=True)
+    progress: Progress = field(default_factory=Silent, kw_only=True)
+    clock: Clock = field(default_factory=SystemClock, kw_only=True)
+
+    @property
+    def holds(self) -> bool:
+        """As Backend: whether states are in memory."""
+        return not self.layout.plan.pieces
+
+    def self_test(self) -> None:
+        """As Backend."""
+        self.inner.self_test()
+
+    def describe(self) -> dict[str, str]:
+        """As Backend, and the plan where it is not the plain one."""
+        return self.inner.describe() if self.holds else {**self.inner.describe(), "plan": self.layout.plan.describe()}
+
+    def on_device(self, work: Callable[[], T]) -> T:
+        """As Backend."""
+        return self.inner.on_device(work)
+
+    def host(self, state: State) -> State:
+        """As Backend; tensors that are made when they are asked for are made on the device."""
+        if state.held:
+            return self.inner.host(state)
+        params, adam_m, adam_v = (_OnDevice(self.inner, state.role(role)) for role in ROLES)
+        return State(state.step, params, adam_m, adam_v, found=state.found)
+
+    def place(self, state: State) -> State:
+        """As Backend; with a plan, what a step reads again and again is put where it wants it. Raises Damaged."""
+        if self.holds:
+            return self.inner.place(state)
+        return self.on_device(lambda: self._placed(state))
+
+    def step(
+        self,
+        state: State,
+        tokens: IntArray,
+        recipe: Recipe,
+        *,
+        on_micro_batch: Callable[[int], None] | None = None,
+        work_key: bytes | None = None,
+        room: Room | None = None,
+    ) -> tuple[State, StepResult]:
+        """As Backend.step. A file that comes back with other bytes makes the step begin anew, once."""
+        if self.holds and not is_long(recipe):
+            return self.inner.step(state, tokens, recipe, on_micro_batch=on_micro_batch, work_key=work_key)
+        told, begun = _Once(on_micro_batch), state if self.holds or _is_placed(state) else self.place(state)
+        try:
+            return self._one(begun, tokens, recipe, told, work_key, resume=True)
+        except Damaged as error:
+            self.progress.note(f"{error.message}; the step begins anew")
+        return self._one(begun, tokens, recipe, told, work_key, resume=False)
+
+    def _one(
+        self,
+        state: State,
+        tokens: IntArray,
+        recipe: Recipe,
+        told: Callable[[int], None],
+        work_key: bytes | None,
+        *,
+        resume: bool,
+    ) -> tuple[State, StepResult]:
+        plan = self.layout.plan
+        spill = Spill.open(self.cache(), self._key(state, tokens, recipe), resume=resume)
+        moved = Moved(spill, self.ops)
+        shelves: dict[str, Shelf] = {"memory": InMemory(), "host": Moved(InMemory(), self.ops), "disk": moved}
+        keeper = Keeper(spill, moved, self.progress, self.clock, in_place=plan.pieces and plan.sums == "disk")
+        room = Room(plan, shelves[plan.inputs], shelves[plan.sums], keeper if is_long(recipe) else None)
+        try:
+            found = self.inner.step(state, tokens, recipe, on_micro_batch=told, work_key=work_key, room=room)
+        except (NonFinite, MachineFault):  # after others, an interruption or a full disk, it can be gone on
+            spill.finish()
+            raise
+        spill.finish()
+        return found
+
+    def _key(self, state: State, tokens: IntArray, recipe: Recipe) -> Digest:
+        """The name of a step's work: whoever does the same may go on with it, and nobody else."""
+        digests = self.on_device(lambda: state_digests(state, recipe, self.ops))
+        text: canonical.Value = {
+            "batch": content_digest(tokens.astype("<i8")),
+            "program": self.program(),
+            "recipe": recipe.digest(),
+            "state": digests.root(state.step),
+        }
+        return content_digest(canonical.dumps(text, what="spill key"))
+
+    def _placed(self, state: State) -> State:
+        """Parameters to memory or to files. Moments stay where they are, if that is in files of their own."""
+        if state.held:
+            state = self.inner.host(state)
+        roles: dict[str, Mapping[str, F32]] = {role: state.role(role) for role in ROLES}
+        for role, tensors in roles.items():
+            if role == "param" and self.layout.plan.params != "disk":
+                roles[role] = {name: tensors[name] for name in tensors}
+            elif role == "param" or isinstance(tensors, UpdatedTensors):
+                roles[role] = SpilledTensors(self._folder(state, role), role, self.shapes).take(tensors)
+        return State(state.step, roles["param"], roles["adam_m"], roles["adam_v"], found=state.found)
+
+    def _folder(self, state: State, role: str) -> Spill:
+        name = content_digest(f"{role} {state.step}".encode("ascii"))
+        return Spill.open(self.cache(), name, resume=False)
+
+
+def is_long(recipe: Recipe) -> bool:
+    """Whether a step takes so long that what is done is worth keeping."""
+    return 3 * recipe.batch.micro_batches * sum(products(sizes_of(recipe, cuda=False))) >= LONG
+
+
+def _is_placed(state: State) -> bool:
+    return isinstance(state.params, (dict, SpilledTensors))
+
+
+class _Once:
+    """Tells of each finished micro-batch once, also where a step begins anew."""
+
+    def __init__(self, tell: Callable[[int], None] | None) -> None:
+        self._tell, self._done = tell, 0
+
+    def __call__(self, done: int) -> None:
+        if done > self._done:
+            self._done = done
+            if self._tell is not None:
+                self._tell(done)
+
+
+class _OnDevice(HostTensors):
+    """Tensors that are made when they are asked for, with a device as the current one."""
+
+    def __init__(self, backend: Backend, tensors: Mapping[str, F32]) -> None:
+        self._backend, self._tensors = backend, tensors
+
+    def __getitem__(self, name: str) -> F32:
+        return self._backend.on_device(lambda: self._tensors[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def pieces(self, name: str, sizes: Sequence[int]) -> Iterator[F32]:
+        """As HostTensors."""
+        made = flat_pieces(self._tensors, name, sizes)
+        for _ in sizes:
+            yield self._backend.on_device(lambda: next(made))
