@@ -170,6 +170,8 @@ def state_digests(state: State, recipe: Recipe, ops: Ops = reference, *, cursor:
     """What `document` says of the tensors: `state_digests(..).root(state.step)` is its root, without making it."""
     if state.found is not None:
         return digests_of(recipe, state.found, cursor=cursor)
+    if not state.held:
+        return digests_of(recipe, host_digests(state, recipe), cursor=cursor)
     order = _document_order(tuple(state.params))
     roles = {"param": state.params, "adam_m": state.adam_m, "adam_v": state.adam_v}
     arrays = [roles[role][name] for role, name in order]

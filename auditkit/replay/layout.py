@@ -73,7 +73,7 @@ def choose_layout(recipes: Sequence[Recipe], limits: Limits, *, cuda: bool, thre
 
 def leanest(recipes: Sequence[Recipe], cuda: bool) -> Layout:
     """The plan that needs the least memory."""
-    found = (_worst(recipes, plan, cuda) for plan in _plans(recipes, cuda))
+    found = [_worst(recipes, plan, cuda) for plan in (Plan(), *_plans(recipes, cuda))]
     return min(found, key=lambda layout: (layout.need.memory + layout.need.host, layout.need.disk))
 
 

@@ -138,21 +138,31 @@ class Sizes:
         return max(mlp, attention + self.attention(key_heads))
 
     @property
+    def later(self) -> int:
+        """Bytes of a few rows of a weight in binary64 and their product."""
+        return min(LATER_BYTES, 24 * max(self.matrix, self.table))
+
+    @property
+    def reading(self) -> int:
+        """Bytes of the buffers of files."""
+        return min(READ_BYTES, (4 << 20) + 16 * self.parameters)
+
+    @property
     def rows_of_layer(self) -> int:
         """Bytes of a layer's weights in fixed point, both ways; a CPU makes a few at a time."""
-        return 2 * self.body * self.layer if self.cuda else LATER_BYTES
+        return 2 * self.body * self.layer if self.cuda else self.later
 
     def logits(self, tokens: int) -> int:
         """Bytes for so many rows of logits, with the rows of the head's weights one way."""
         split = 8 if not self.cuda and self.recipe.numerics.head_bits == 21 else 0
-        weights = self.head * self.table if self.cuda else LATER_BYTES + 3 * 8 * 64 * self.recipe.model.vocab_size
+        weights = self.head * self.table if self.cuda else self.later + 3 * 8 * 64 * self.recipe.model.vocab_size
         return tokens * self.recipe.model.vocab_size * (4 + self.head + split) + weights
 
     def columns(self, rows: int) -> int:
         """Bytes for the gradient of so many rows of the head's weights."""
         width = self.recipe.model.hidden_size
         sums = rows * width * (4 + 8 + 8 + (8 if not self.cuda else 0) + self.sum_bytes)
-        weights = self.head * rows * width if self.cuda else LATER_BYTES
+        weights = self.head * rows * width if self.cuda else self.later
         return self.tokens * (rows * (4 + 2 * self.head) + width * self.head) + sums + weights
 
 
@@ -208,13 +218,13 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool) -> Bytes:
         ("waiting micro-batches", kept if plan.inputs == "memory" else 0),
         ("gradient sums", sums if plan.sums == "memory" else 0),
         ("parameters", params if plan.params == "memory" and not cuda else 0),
-        ("files", 0 if cuda else on_host + READ_BYTES),
+        ("files", 0 if cuda else on_host + sizes.reading),
     )
     total = sum(size for _, size in parts)
     disk = held["disk"] + (sums if plan.sums == "disk" else 0)  # a sum is written anew before the old one goes
     if cuda:
         whole = total + total // SPLIT + DEVICE_BASE
-        return Bytes(whole, HOST_BASE + READ_BYTES + on_host, disk, parts)
+        return Bytes(whole, HOST_BASE + sizes.reading + on_host, disk, parts)
     return Bytes(total + HOST_BASE, 0, disk, parts)
 
 

@@ -134,13 +134,14 @@ class Planned(Backend):
 
     def _placed(self, state: State) -> State:
         """Parameters to memory or to files. Moments stay where they are, if that is in files of their own."""
-        if state.held:
+        brought = state.held  # then all of it goes to files, for arrays of the host are not what the ops take
+        if brought:
             state = self.inner.host(state)
         roles: dict[str, Mapping[str, F32]] = {role: state.role(role) for role in ROLES}
         for role, tensors in roles.items():
             if role == "param" and self.layout.plan.params != "disk":
                 roles[role] = {name: tensors[name] for name in tensors}
-            elif role == "param" or isinstance(tensors, UpdatedTensors):
+            elif role == "param" or brought or isinstance(tensors, UpdatedTensors):
                 roles[role] = SpilledTensors(self._folder(state, role), role, self.shapes).take(tensors)
         return State(state.step, roles["param"], roles["adam_m"], roles["adam_v"], found=state.found)
 
