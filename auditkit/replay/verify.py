@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 
 from auditkit.errors import AuditkitError, BadArtifact, UsageError
@@ -52,15 +53,13 @@ def verify(
 
     `steps` may also be a list in words ("3,17,20:25"). `part` is "I/N": of the steps asked for, those of the I-th of N
     machines, which replays from as few states as can be.
-
     `run` is the name of a bundled run, a path or a URL (default: the bundled run); `artifacts` a folder or URL that is
     tried first. `device` is "auto" or "cpu". `progress` is told of replayed micro-batches, `downloads` of fetched
     bytes. `backend` replaces the device's own. `work_key` gives the key (32 bytes) of a run id and a step, under which
     each wanted step's proof of work is made; `clock` says how long and when a step was replayed. `on_step` is given a
     report of each wanted step alone as soon as there is one. `log` judges the signed log of a run that has one
-    (auditkit.verify has it judged); without, the report says that nobody asked. `memory` is how much may be used where
-    the device computes ("8GiB"), by default most of what is free; less of it takes longer and gives the same bits.
-    `program` names the program that may go on with what this one leaves when it is killed.
+    (auditkit.verify has it judged); without, the report says that nobody asked. `memory` ("8GiB") is how much may be
+    used where the device computes, by default most of what is free. `program` names who may go on with what is left.
 
     Everything a publisher, the network or the machine can cause is a verdict of the report. Raises UsageError only, for
     a call or a selection that makes no sense.
@@ -69,28 +68,23 @@ def verify(
     arguments.check_options(device, threads, offline)
     named, nearer = arguments.place("run", run), arguments.place("artifacts", artifacts)
     folder, limit = arguments.folder("cache_dir", cache_dir), arguments.memory(memory)
-    name = named if named is not None else default_run()
-    draft = _Draft(name, selection, on_step)
+    draft = _Draft(default_run() if named is None else named, selection, on_step)
     number: int | None = None
     try:
         # Before anything is fetched: a machine that cannot calculate, or a device that is not there, ends it here.
         ready = draft.ready(backend or choose(device, threads))
         # 1 manifest
         number = 1
-        draft.run = open_run(name, artifacts=nearer, cache_dir=folder, offline=offline, progress=downloads)
+        draft.run = open_run(draft.name, artifacts=nearer, cache_dir=folder, offline=offline, progress=downloads)
     except UsageError:
         raise
     except AuditkitError as error:
         return draft.failed(error, number)
+    shown = progress or Silent()
     with draft.run:
-        opened, shown = draft.run, progress or Silent()
-
-        def replayer(plan: Sequence[Interval]) -> Replayer:
-            made = planned(opened, plan, ready, limit, shown, program=program, clock=clock)
-            draft.backend = made
-            return Replayer(opened, made, shown, work_key=work_key, clock=clock)
-
-        return _verify(draft, opened, replayer, shown, log)
+        begin = functools.partial(planned, backend=ready, memory=limit, progress=shown, program=program, clock=clock)
+        replayer = functools.partial(Replayer, draft.run, progress=shown, work_key=work_key, clock=clock)
+        return _verify(draft, draft.run, lambda run, plan: replayer(draft.under(begin(run, plan))), shown, log)
 
 
 class _Draft:
@@ -113,6 +107,11 @@ class _Draft:
         self.backend, self.self_test = backend, "failed"
         backend.self_test()
         self.self_test = "passed"
+        return backend
+
+    def under(self, backend: Backend) -> Backend:
+        """Take the same back end under the plan of the verification."""
+        self.backend = backend
         return backend
 
     def add(self, step: StepReport) -> None:
@@ -160,7 +159,7 @@ class _Draft:
 def _verify(
     draft: _Draft,
     run: Run,
-    replayer: Callable[[Sequence[Interval]], Replayer],
+    replayer: Callable[[Run, Sequence[Interval]], Replayer],
     progress: Progress,
     log: LogCheck | None,
 ) -> Report:
@@ -174,7 +173,7 @@ def _verify(
         except AuditkitError as error:
             return draft.failed(error, number)
     try:
-        ready = replayer(plan)
+        ready = replayer(run, plan)
     except AuditkitError as error:
         return draft.failed(error)
     # 4 to 8, step by step
