@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from auditkit.errors import Unsupported
+from auditkit.errors import MachineFault, Unsupported
 from auditkit.formats.digest import Digest
 from auditkit.formats.recipe import Recipe
+from auditkit.kernels.device import Device
 from auditkit.model.params import parameter_table
 from auditkit.replay import machine
 from auditkit.replay.backend import Backend, CudaBackend
@@ -38,9 +39,15 @@ def limits(run: Run, backend: Backend, memory: int | None) -> Limits:
     host = None if free is None else int(free * MARGIN)
     disk = _free_disk(run)
     if isinstance(backend, CudaBackend):
-        on_device = int(backend.ops.device.memory()[0] * MARGIN) if memory is None else memory
-        return Limits(on_device, host, disk)
+        return Limits(_free_on(backend.ops.device) if memory is None else memory, host, disk)
     return Limits(host if memory is None else memory, None, disk)
+
+
+def _free_on(device: Device) -> int | None:
+    try:
+        return int(device.memory()[0] * MARGIN)
+    except MachineFault:  # it is lost, which every step will tell
+        return None
 
 
 def _free_disk(run: Run) -> int | None:
