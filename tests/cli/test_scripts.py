@@ -10,8 +10,8 @@
     1 ...                                      any number of lines, none included
     2 error: *                                 a line of stderr
 
-A stream without lines must be empty, but for the lines of progress that a slow machine brings. Each command runs in a process of its own that can reach no network; the commands
-of a script run side by side, so none may need another.
+A stream without lines must be empty, but for the lines of progress that a slow machine brings. Each command runs in a
+process of its own that can reach no network; the commands of a script run side by side, so none may need another.
 """
 
 from __future__ import annotations
