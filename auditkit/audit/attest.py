@@ -23,9 +23,9 @@ from auditkit.errors import UsageError
 from auditkit.formats import svr
 from auditkit.formats.digest import Digest
 from auditkit.formats.limits import LIMITS
-from auditkit.formats.step_audit import AUTOMATION, UNDECIDED, Machine, StepAudit, Verifier
+from auditkit.formats.step_audit import AUTOMATION, UNDECIDED, AuditedPart, Machine, StepAudit, Verifier
 from auditkit.formats.work import work_key
-from auditkit.replay.report import Report, StepReport, utc_text
+from auditkit.replay.report import PartReport, Report, StepReport, utc_text
 from auditkit.replay.selection import in_words
 from auditkit.trust.envelope import sign
 from auditkit.trust.keys import PrivateKey
@@ -38,7 +38,7 @@ VERIFIER = "auditkit"
 class Signed:
     """The envelopes of one step: its attestation, and for a match the Simple Verification Result, else b"".
 
-    `name` is that of their files, without ending: step-7.1a2b3c4d.
+    `name` is that of their files, without ending: step-7.1a2b3c4d, of some micro-batches step-7.part.1a2b3c4d.
     """
 
     step: int
@@ -109,9 +109,10 @@ class Attester:
 
     def _signed(self, report: Report, step: StepReport) -> Signed:
         audit = self._audit(report, step)
-        name = f"step-{step.step}.{self.key.public.keyid8}"
+        part = "" if step.part is None else ".part"
+        name = f"step-{step.step}{part}.{self.key.public.keyid8}"
         envelope = sign(audit.statement(step.record_sha256), self.key).encode()
-        if step.verdict is not Verdict.MATCH:
+        if step.verdict is not Verdict.MATCH or step.part is not None:  # the summary is of whole steps
             return Signed(step.step, step.verdict, name, envelope)
         summary = sign(svr.statement(audit, step.record_sha256), self.key).encode()
         return Signed(step.step, step.verdict, name, envelope, summary)
@@ -119,7 +120,7 @@ class Attester:
     def _audit(self, report: Report, step: StepReport) -> StepAudit:
         assert step.expected and step.started and step.finished  # every report of a step that was read has them
         decided = step.verdict not in UNDECIDED
-        if decided and step.obtained and not step.work:
+        if decided and (step.obtained or (step.part and step.part.obtained)) and not step.work:
             raise UsageError(
                 f"step {step.step} was verified without a key for its proof of work",
                 hint="verify(.., work_key=attester.work_key)",
@@ -143,7 +144,15 @@ class Attester:
             milliseconds=round(step.seconds * 1000),
             automation=self.automation,
             message=_message(step.message),
+            part=_part(step.part, decided) if step.part else None,
         )
+
+
+def _part(part: PartReport, decided: bool) -> AuditedPart:
+    """What was audited of a step; what came out only if it decides something."""
+    if not decided:
+        return AuditedPart(part.chosen, part.expected)
+    return AuditedPart(part.chosen, part.expected, part.obtained, part.gradient)
 
 
 def unsigned(report: Report) -> tuple[Unsigned, ...]:

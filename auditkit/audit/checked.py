@@ -36,7 +36,7 @@ from auditkit.verdict import Verdict
 
 Bytes = NDArray[np.uint8]
 
-MAGIC = b"AUDITKIT-VER-v1\n"
+MAGIC = b"AUDITKIT-VER-v2\n"
 CONTEXT = "auditkit verified attestations v1"
 HEADER_BYTES = 256 * 1024 * 1024
 FILE_BYTES = 4 * 1024 * 1024 * 1024
@@ -53,6 +53,7 @@ _ROW = np.dtype(
         ("key", "<u4"),
         ("family", "<u4"),
         ("outcome", "<i4"),
+        ("part", "<i4"),
         ("verdict", "u1"),
         ("automation", "u1"),
     ]
@@ -106,13 +107,14 @@ class Checked:
         """A file of these rows."""
         rows, table = self.rows, np.zeros(len(self), _ROW)
         table["envelope"], table["record"] = self.envelope, self.record
-        for name in ("finished", "step", "key", "family", "outcome", "verdict", "automation"):
+        for name in ("finished", "step", "key", "family", "outcome", "part", "verdict", "automation"):
             table[name] = getattr(rows, name)
         header = canonical.dumps(
             {
                 "families": rows.families,
                 "keys": rows.keys,
                 "outcomes": rows.outcomes,
+                "parts": rows.parts,
                 "rows": len(self),
                 "scope": scope,
             }
@@ -135,7 +137,7 @@ class Checked:
         )
         if header.digest("scope") != scope:
             raise BadArtifact("verified attestations: of another run, or accepted by another version")
-        texts = {name: tuple(header.items(name, 0, len(view))) for name in ("keys", "families", "outcomes")}
+        texts = {name: tuple(header.items(name, 0, len(view))) for name in ("keys", "families", "outcomes", "parts")}
         body = view[begin + length : -32]
         if len(body) != header.integer("rows") * _ROW.itemsize:
             raise BadArtifact("verified attestations: another number of rows")
@@ -244,8 +246,8 @@ def _prefix(digests: Bytes) -> NDArray[np.uint64]:
 
 def _rows(table: NDArray[Any], texts: Mapping[str, tuple[Any, ...]]) -> Rows:
     """The columns of a file's rows; BadArtifact for an index or a code that means nothing."""
-    for name, own in (("key", "keys"), ("family", "families"), ("outcome", "outcomes")):
-        column, least = table[name], -1 if name == "outcome" else 0
+    for name, own in (("key", "keys"), ("family", "families"), ("outcome", "outcomes"), ("part", "parts")):
+        column, least = table[name], -1 if name in ("outcome", "part") else 0
         if len(column) and not (least <= int(column.min()) and int(column.max()) < len(texts[own])):
             raise BadArtifact(f"verified attestations: {name} out of range")
     if not all(type(text) is str for own in texts.values() for text in own):
@@ -261,7 +263,9 @@ def _rows(table: NDArray[Any], texts: Mapping[str, tuple[Any, ...]]) -> Rows:
         automation=table["automation"].copy(),
         outcome=table["outcome"].astype(np.int32),
         finished=table["finished"].astype(np.int64),
+        part=table["part"].astype(np.int32),
         keys=texts["keys"],
         families=texts["families"],
         outcomes=texts["outcomes"],
+        parts=texts["parts"],
     )

@@ -12,6 +12,7 @@ from auditkit.audit.collect import Collection
 from auditkit.trust import escape
 from auditkit.trust.coverage import Coverage, Status, ranges, share
 from auditkit.trust.page_parts import NOT_CHECKED, UNSIGNED, UNSIGNED_NOT_CHECKED
+from auditkit.trust.parts import StepParts
 from auditkit.verdict import Verdict
 
 FORMAT = "auditkit/coverage/v1"
@@ -101,6 +102,21 @@ class CoverageReport:
             found[verdict.name] = ranges(flags)
         return found
 
+    def _part_value(self, part: StepParts) -> dict[str, Any]:
+        coverage = self.coverage
+        keys = coverage.rows.keys
+        return {
+            "step": part.step,
+            "micro_batches": part.count,
+            "spans": [[span.first, span.stop, span.keys, span.families] for span in part.spans],
+            "enough": part.by(coverage.threshold, coverage.families_needed).text,
+            "mismatches": [
+                {"result": outcome, "keyids": [keys[key] for key in accusing]}
+                for outcome, accusing in part.mismatches.items()
+            ],
+            "remaining": remaining(coverage, part),
+        }
+
     def auditors(self) -> list[dict[str, Any]]:
         """One object for each key, those with most steps first."""
         counts, keys = self.coverage.by_key, self.coverage.rows.keys
@@ -111,7 +127,7 @@ class CoverageReport:
                 "name": self.names.get(keys[key], ""),
                 **{
                     name: int(counts[name][key])
-                    for name in ("match", "mismatch", "undecided", "attestations", "counted")
+                    for name in ("match", "mismatch", "undecided", "attestations", "counted", "parts")
                 },
                 "not_counted": self.coverage.not_counted(key),
             }
@@ -162,6 +178,7 @@ class CoverageReport:
             "not_verifiable": self.not_verifiable(),
             "open": coverage.gaps,
             "partial": coverage.ranges(Status.PARTIAL),
+            "parts": [self._part_value(part) for part in coverage.parts.values()],
             "auditors": self.auditors(),
             "families": coverage.by_family,
             "escape": {
@@ -171,7 +188,8 @@ class CoverageReport:
                 "caught": [{"percent": e.confidence, "tampered": e.tampered} for e in self.extents() if e.tampered],
             },
             "attestations": {
-                "counted_in": len(coverage.rows),
+                "counted_in": len(coverage.rows) + len(coverage.part_rows),
+                "of_parts": len(coverage.part_rows),
                 "verified_now": collection.verified,
                 "verified_before": collection.remembered,
                 "repeats": collection.repeats,
@@ -186,6 +204,14 @@ class CoverageReport:
             },
             "not_checked": list(self.not_checked),
         }
+
+
+def remaining(coverage: Coverage, part: StepParts) -> str:
+    """What is left of a step of which micro-batches were audited: more of them, and the update at least."""
+    if coverage.status[part.step] == Status.COVERED:
+        return ""
+    left = part.by(coverage.threshold, coverage.families_needed).others
+    return f"micro-batches {left.text}; the update" if left.ranges else "the update"
 
 
 def _finding_value(finding: Finding) -> dict[str, Any]:

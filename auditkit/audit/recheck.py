@@ -12,9 +12,9 @@ from typing import Any
 
 from auditkit.audit.verify import verify
 from auditkit.formats.digest import Digest
-from auditkit.formats.step_audit import UNDECIDED, Digests
+from auditkit.formats.step_audit import UNDECIDED, AuditedPart, Digests
 from auditkit.formats.work import work_key
-from auditkit.replay.report import Report, StepReport
+from auditkit.replay.report import PartReport, Report, StepReport
 from auditkit.replay.selection import in_words
 from auditkit.trust.attested import Attested
 from auditkit.trust.keys import PublicKey
@@ -66,7 +66,9 @@ def _rounds(attestations: Sequence[Attested]) -> Iterator[list[int]]:
     while left:
         taken: dict[int, int] = {}
         for i in left:
-            taken.setdefault(attestations[i].step, i)
+            if attestations[i].part is None:
+                taken.setdefault(attestations[i].step, i)
+        taken = taken or {attestations[left[0]].step: left[0]}  # some micro-batches, alone
         yield list(taken.values())
         done = set(taken.values())
         left = [i for i in left if i not in done]
@@ -79,6 +81,10 @@ def _replay(
         return work_key(keys[chosen[step].keyid].raw, run_id, step)
 
     steps = sorted(chosen)
+    part = chosen[steps[0]].part
+    if part is not None:
+        asked = part.micro_batches.text
+        return verify(run, step=steps[0], micro_batches=asked, replay_to=True, work_key=key, **options)
     if len(steps) == 1:
         return verify(run, step=steps[0], work_key=key, **options)
     return verify(run, steps=in_words((step, step + 1) for step in steps), work_key=key, **options)
@@ -100,6 +106,10 @@ def compare(attested: Attested, report: Report, here: StepReport | None) -> Rech
 def _compared(attested: Attested, here: StepReport) -> Recheck:
     """Of an attestation and a replay that both came to a result."""
     # 1 digests
+    if attested.part is not None:
+        differing = _part_difference(attested.part, here.part)
+        if differing:
+            return _refused(attested, here, f"says {attested.verdict.name}, digests not reproduced: {differing}", HERE)
     if attested.computed != here.obtained:
         said = f"digests not reproduced: {_difference(attested.computed, here.obtained)}"
         return _refused(attested, here, f"says {attested.verdict.name}, {said}", HERE)
@@ -115,14 +125,24 @@ def _compared(attested: Attested, here: StepReport) -> Recheck:
             f"a replay under this key gives {here.work}",
             "nothing shows that this auditor computed the step",
         )
-    said = (
-        "without a result, as here" if here.obtained is None else "digests and proof of work are those of a replay here"
-    )
+    said = "without a result, as here" if here.work == "" else "digests and proof of work are those of a replay here"
     return Recheck(attested, Verdict.MATCH, f"{attested.verdict.name}: {said}", here=here)
 
 
 def _refused(attested: Attested, here: StepReport, message: str, hint: str = "") -> Recheck:
     return Recheck(attested, Verdict.UNTRUSTED, message, hint, here)
+
+
+def _part_difference(said: AuditedPart, here: PartReport | None) -> str:
+    """The first digest of some micro-batches that differs, on both sides; "" if none does."""
+    assert here is not None  # the same part was asked for
+    pairs = (
+        ("micro-batches", said.micro_batches.text, here.chosen.text),
+        ("published leaves", said.leaves, here.expected),
+        ("leaves", said.computed, here.obtained),
+        ("gradient", said.gradient, here.gradient),
+    )
+    return next((f"{name} {a or 'none'} in the attestation, {b or 'none'} here" for name, a, b in pairs if a != b), "")
 
 
 def _difference(said: Digests | None, here: Digests | None) -> str:

@@ -13,6 +13,7 @@ from auditkit.formats.policy import Policy
 from auditkit.replay import arguments
 from auditkit.replay import verify as replay
 from auditkit.replay.backend import Backend
+from auditkit.replay.chosen import Asked
 from auditkit.replay.interval import WorkKey
 from auditkit.replay.report import Report
 from auditkit.store.progress import Clock, Progress
@@ -38,6 +39,9 @@ class Options(TypedDict, total=False):
     clock: Clock | None
     on_step: Callable[[Report], None] | None
     memory: int | str | None
+    paranoid: str | None
+    micro_batches: Asked | None
+    replay_to: bool
 
 
 def verify(

@@ -250,6 +250,8 @@ def _file(file: Checked, width: int) -> Iterator[str]:
         return
     says = getattr(file.says, "verdict", None)
     word = says.name if isinstance(says, Verdict) else "SVR"
+    part = getattr(file.says, "part", None)
+    word += f" of {part.micro_batches.describe()}, not of the step," if part else ""
     who = f"{printable(file.auditor)} {file.says.keyid[:8]}" if file.auditor else file.says.keyid[:8]
     counts = f"does not count: {printable(file.why_not)}" if file.why_not else "counts"
     yield f"{path}  {printable(file.subject)}  {word} by {who}; {counts}"

@@ -9,6 +9,9 @@ from typer.core import TyperCommand
 
 from auditkit.errors import Unsupported
 
+# Options whose value may be left out: what they mean then. The parser has no such thing.
+VALUE_LEFT_OUT = {"--paranoid": "same"}
+
 LEAST_ADDRESS_SPACE = 1 << 30  # bytes; OpenBLAS reserves some hundred MiB, and where it cannot it calls exit(1)
 
 
@@ -20,6 +23,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The parser's own work, after a usage error for a repeated option."""
+        args = [f"{arg}={VALUE_LEFT_OUT[arg]}" if arg in VALUE_LEFT_OUT else arg for arg in args]
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         seen = []
         for param in order:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from auditkit.audit.coverage_report import CoverageReport, Finding
+from auditkit.audit.coverage_report import CoverageReport, Finding, remaining
 from auditkit.cli.console import printable
 from auditkit.cli.render import verdict_lines
+from auditkit.formats.micro_batches import MicroBatches
 from auditkit.trust.coverage import Status, share, span
 from auditkit.trust.rows import outcome_words
 from auditkit.verdict import Verdict
@@ -32,9 +33,10 @@ def _lines(report: CoverageReport, page: str) -> Iterator[str]:
     yield from _contradictions(report)
     yield from _not_verifiable(report)
     yield from _spans("gaps", report.coverage.gaps)
-    yield from _spans(
-        "partial, fewer keys or families than the policy asks for", report.coverage.ranges(Status.PARTIAL)
-    )
+    some = ", or of some micro-batches only" if report.coverage.parts else ""
+    title = f"partial, fewer keys or families than the policy asks for{some}"
+    yield from _spans(title, report.coverage.ranges(Status.PARTIAL))
+    yield from _parts(report)
     yield from _auditors(report)
     yield from _escapes(report)
     yield from _refused(report)
@@ -58,7 +60,11 @@ def _head(report: CoverageReport) -> Iterator[str]:
     yield from (f"warning       {printable(text)}" for text in report.warnings)
     counts = f"{collection.verified:,} verified now, {collection.remembered:,} before"
     keys, refused = len(coverage.rows.keys), collection.refused_count
-    yield f"attestations  {len(coverage.rows):,} by {keys:,} keys ({counts}); {refused:,} refused"
+    total = len(coverage.rows) + len(coverage.part_rows)
+    yield f"attestations  {total:,} by {keys:,} keys ({counts}); {refused:,} refused"
+    if len(coverage.part_rows):
+        count = len(coverage.part_rows)
+        yield f"of parts      {count:,} of them, of some micro-batches of a step: they cover no step"
     other = [
         (collection.repeats, "repeats"),
         (collection.summaries + report.summaries, "summaries (SVR)"),
@@ -132,6 +138,30 @@ def _spans(title: str, found: Sequence[tuple[int, int]]) -> Iterator[str]:
     yield from _more(len(found))
 
 
+def _parts(report: CoverageReport) -> Iterator[str]:
+    """Steps of which micro-batches were audited: which, by how many keys, and what is left."""
+    found = list(report.coverage.parts.values())
+    if not found:
+        return
+    yield ""
+    yield f"audits of some micro-batches: {len(found):,} {'step' if len(found) == 1 else 'steps'}"
+    for part in found[:LISTED]:
+        left = remaining(report.coverage, part)
+        yield f"  step {part.step:,}, {part.count:,} micro-batches" + (f"; left: {_short(left)}" if left else "")
+        for some in [some for some in part.spans if some.keys][:LISTED]:
+            which = MicroBatches(((some.first, some.stop),), part.count).text
+            families = "1 hardware family" if some.families == 1 else f"{some.families} hardware families"
+            yield f"    {which}: MATCH by {some.keys} {'key' if some.keys == 1 else 'keys'} on {families}"
+        for outcome, keys in part.mismatches.items():
+            who = _who(report, [report.coverage.rows.keys[key] for key in keys])
+            yield f"    MISMATCH by {who}: computed {printable(outcome)}"
+    yield from _more(len(found))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 100 else text[:96] + " ..."
+
+
 def _auditors(report: CoverageReport) -> Iterator[str]:
     found = report.auditors()
     if not found:
@@ -179,7 +209,7 @@ def _refused(report: CoverageReport) -> Iterator[str]:
 
 
 def _hint(report: CoverageReport) -> str:
-    if len(report.coverage.rows) or not report.collection.refused:
+    if len(report.coverage.rows) + len(report.coverage.part_rows) or not report.collection.refused:
         return ""
     unknown = all("is not known here" in found.reason for found in report.collection.refused)
     return "the auditors' public keys are missing: --key PEM, *.pem in the folder, or --policy FILE" if unknown else ""

@@ -13,6 +13,7 @@ def fetch(
     random: options.Random = None,
     seed: options.Seed = None,
     part: options.Part = None,
+    micro_batch: options.MicroBatch = None,
     run: options.Run = None,
     artifacts: options.Artifacts = None,
     offline: options.Offline = False,
@@ -27,9 +28,11 @@ def fetch(
     from auditkit.cli.console import printable
     from auditkit.cli.progress import Board, size
     from auditkit.replay.fetch import fetch as bring
+    from auditkit.replay.part_run import check_asked
     from auditkit.replay.selection import select
 
     selection = select(step=step, steps=steps, random=random, seed=seed, part=part)
+    check_asked(micro_batch or None, step, False)
     with Board() as board:
         done = bring(
             run,
@@ -39,6 +42,7 @@ def fetch(
             offline=offline,
             downloads=board.handle(),
             log=SignedLog(),
+            micro_batches=micro_batch or None,
         )
     if json:
         return Outcome(Verdict.MATCH, to_json({"verdict": "MATCH", "code": 0, **done.to_dict()}))
@@ -46,8 +50,9 @@ def fetch(
     for need, place in zip(done.needs.files, done.places, strict=True):
         lines.append(f"{size(need.size):>10}  {printable(need.path)}  {printable(str(place))}")
     if done.needs.ranges:
+        what = "parameters, " if any(need.shard for need in done.needs.ranges) else ""
         frames = sum(need.length for need in done.needs.ranges)
-        lines.append(f"{size(frames):>10}  tokens and micro-batch leaves of the steps that are replayed")
+        lines.append(f"{size(frames):>10}  {what}tokens and micro-batch leaves of the steps that are replayed")
     if done.log:
         lines.append(f"signed log  {printable(done.log)}")
     lines.append(f"all {size(done.needs.total)} are here and checked; {size(done.fetched)} were fetched now")

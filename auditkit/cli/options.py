@@ -15,6 +15,26 @@ def number(text: str) -> int:
     return int(text)
 
 
+def check(
+    step: int | None,
+    steps: str | None,
+    random: int | None,
+    seed: int | None,
+    part: str | None,
+    micro_batch: list[str] | None,
+    replay_to: bool = False,
+    memory: str | None = None,
+) -> None:
+    """Refuse a choice of steps, of micro-batches or of memory that makes no sense for any run; UsageError."""
+    from auditkit.replay import arguments
+    from auditkit.replay.part_run import check_asked
+    from auditkit.replay.selection import select
+
+    arguments.memory(memory)
+    select(step=step, steps=steps, random=random, seed=seed, part=part)
+    check_asked(micro_batch or None, step, replay_to)
+
+
 Step = Annotated[int | None, typer.Option("--step", parser=number, metavar="N", help="One step, counted from 0.")]
 Steps = Annotated[
     str | None,
@@ -34,6 +54,20 @@ Seed = Annotated[
 Part = Annotated[
     str | None,
     typer.Option("--part", metavar="I/N", help="Of these steps those of machine I of N; each machine has its own."),
+]
+MicroBatch = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--micro-batch",
+        metavar="I|A-B|all",
+        help="Of --step only these micro-batches, without its update: 3, 0-3,7 or all; repeatable.",
+    ),
+]
+ReplayTo = Annotated[
+    bool,
+    typer.Option(
+        "--replay-to", help="With --micro-batch: replay up to the step if the state before it is unpublished."
+    ),
 ]
 Run = Annotated[
     str | None,
@@ -70,6 +104,14 @@ Memory = Annotated[
         metavar="SIZE",
         help="The most memory to use where the device computes, e.g. 8GiB or 512MiB; any gives the same bits."
         " Default: most of what is free.",
+    ),
+]
+Paranoid = Annotated[
+    str | None,
+    typer.Option(
+        "--paranoid",
+        metavar="[=same|both]",
+        help="Compute all twice, with known answers in between. same, the default: here; both: on a GPU and the CPU.",
     ),
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Use the cache and local files only.")]

@@ -20,6 +20,8 @@ def plan(
     random: options.Random = None,
     seed: options.Seed = None,
     part: options.Part = None,
+    micro_batch: options.MicroBatch = None,
+    replay_to: options.ReplayTo = False,
     run: options.Run = None,
     artifacts: options.Artifacts = None,
     device: options.Device = "auto",
@@ -37,17 +39,23 @@ def plan(
     from auditkit.cli.progress import Board
     from auditkit.replay import arguments
     from auditkit.replay.backend import choose
-    from auditkit.replay.estimate import estimate
+    from auditkit.replay.estimate import estimate, estimate_part
+    from auditkit.replay.part_run import check_asked
     from auditkit.replay.run import open_run
     from auditkit.replay.selection import select
 
     limit = arguments.memory(memory)
     selection = select(step=step, steps=steps, random=random, seed=seed, part=part)
+    check_asked(micro_batch or None, step, replay_to)
     backend = choose(device, threads)
     with Board() as board:
         opened = open_run(run, artifacts=artifacts, cache_dir=cache_dir, offline=offline, progress=board.handle())
         with opened:
-            found = estimate(opened, selection, backend, SignedLog(), limit)
+            if micro_batch and step is not None:
+                selection.resolve(opened.size, opened.published)
+                found = estimate_part(opened, step, micro_batch, backend, SignedLog(), limit, replay_to=replay_to)
+            else:
+                found = estimate(opened, selection, backend, SignedLog(), limit)
     return Outcome(found.verdict, to_json(found.to_dict()) if json else "\n".join(_lines(found)))
 
 
@@ -55,7 +63,7 @@ def _lines(found: Estimate) -> Iterator[str]:
     from auditkit.cli.progress import duration, size
 
     yield f"run       {printable(found.run)}, {found.selection}"
-    for interval in found.intervals:
+    for interval in found.intervals if found.chosen is None or found.steps > 1 else ():
         wanted = ", ".join(map(str, interval.wanted[:8])) + (", ..." if len(interval.wanted) > 8 else "")
         yield f"replay    steps {interval.start} to {interval.stop - 1} from state {interval.start}, for {wanted}"
     yield f"fetch     {size(found.fetch_bytes)} of {size(found.total_bytes)}; the rest is here"

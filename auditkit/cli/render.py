@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from auditkit.cli.console import printable
-from auditkit.replay.report import Check, Report, Status, StepReport
+from auditkit.replay.report import Check, PartReport, Report, Status, StepReport
 from auditkit.verdict import Verdict
 
 FULL_STEPS = 3  # of more steps than this, those that match take one line each
@@ -71,7 +71,7 @@ def _machine(report: Report) -> str:
 
 def _check(check: Check) -> str:
     if check.status is Status.SKIPPED:
-        return f"{check.number} -       {check.name}: not reached"
+        return f"{check.number} -       {check.name}: {check.detail or 'not reached'}"
     word = "ok    " if check.status is Status.OK else "FAILED"
     return f"{check.number} {word}  {check.name}: {printable(check.detail)}"
 
@@ -82,9 +82,12 @@ def _step(step: StepReport) -> Iterator[str]:
     asked = ", on the way" if step.on_the_way else ""
     yield f"step {step.step}{asked}{reached}"
     yield from map(_check, step.checks)
-    if step.computed or step.verdict is Verdict.MISMATCH:
+    if step.part is None and (step.computed or step.verdict is Verdict.MISMATCH):
         yield f"  published  {step.published}"
         yield f"  computed   {step.computed or 'none'}"
+    if step.part is not None and step.part.obtained:
+        yield f"  published  leaves {step.part.expected}"
+        yield f"  computed   leaves {step.part.obtained}"
     for difference in step.differences:
         yield f"  {difference.field}:"
         yield f"    published  {difference.published}"
@@ -98,8 +101,21 @@ def _step(step: StepReport) -> Iterator[str]:
 
 def _summary(report: Report) -> str:
     """The verdict's meaning with the number of steps it rests on."""
+    if report.verdict is Verdict.MATCH and report.steps[-1].part is not None:
+        return _part_summary(report.steps[-1].step, report.steps[-1].part)
     matched = sum(step.verdict is Verdict.MATCH for step in report.steps)
     if report.verdict is Verdict.MATCH:
         return f"{matched} step{'s' if matched > 1 else ''}: {_SAID[Verdict.MATCH]}"
     said = _SAID.get(report.verdict, "")
     return f"{said} ({matched} of {len(report.steps)} steps matched)" if len(report.steps) > 1 else said
+
+
+def _part_summary(step: int, part: PartReport) -> str:
+    """What a match of a part means, and in the same breath what it does not."""
+    others = len(part.chosen.others)
+    left = f"the other {'micro-batch' if others == 1 else f'{others:,} micro-batches'}, " if others else ""
+    what = "their losses and gradients, and the step's," if part.gradient else "loss and gradient"
+    return (
+        f"{part.chosen.describe()} of step {step}: {what} are those published;"
+        f" NOT checked: {left}the update, the moments and the state after the step"
+    )

@@ -22,6 +22,8 @@ def verify(
     random: options.Random = None,
     seed: options.Seed = None,
     part: options.Part = None,
+    micro_batch: options.MicroBatch = None,
+    replay_to: options.ReplayTo = False,
     run: options.Run = None,
     artifacts: options.Artifacts = None,
     publisher: options.Publisher = None,
@@ -29,6 +31,7 @@ def verify(
     device: options.Device = "auto",
     threads: options.Threads = None,
     memory: options.Memory = None,
+    paranoid: options.Paranoid = None,
     offline: options.Offline = False,
     cache_dir: options.CacheDir = None,
     attest: signing.Key = None,
@@ -39,17 +42,16 @@ def verify(
     """Verify steps of a run: replay them here and compare every digest with the published one.
 
     Choose exactly one of --step, --steps and --random. A step whose start state is not published is reached from the
-    last one before it that is, and every record on the way is checked too. With --attest, an attestation is signed for
-    each step, whether it matches or not. The signed log of a run that has one is verified as well; --publisher and
-    --policy say whose.
+    last one before it that is, every record on the way checked too. --micro-batch audits a part of one step.
+    With --attest, an attestation is signed for each step, whether it matches or not. The signed log of a run that has
+    one is verified as well; --publisher and --policy say whose.
     """
     from auditkit.audit.verify import verify as replay_and_compare
     from auditkit.cli.progress import Board
-    from auditkit.replay import arguments
-    from auditkit.replay.selection import select
 
-    arguments.memory(memory)
-    select(step=step, steps=steps, random=random, seed=seed, part=part)  # before a folder is made for nothing
+    options.check(
+        step, steps, random, seed, part, micro_batch, replay_to, memory
+    )  # before a folder is made for nothing
     asked = _policy(policy, publisher)
     signer = signing.Signing.begin(attest, attest_dir, automation)
     with Board() as board:
@@ -60,12 +62,15 @@ def verify(
             random=random,
             seed=seed,
             part=part,
+            micro_batches=micro_batch or None,
+            replay_to=replay_to,
             artifacts=artifacts,
             publisher=publisher,
             policy=asked,
             device=device,
             threads=threads,
             memory=memory,
+            paranoid=paranoid,
             offline=offline,
             cache_dir=cache_dir,
             progress=board.handle(),

@@ -23,6 +23,7 @@ RUN_ID = "auditkit run id v1"
 RECIPE_ROOT = "auditkit recipe root v1"
 DATA_ROOT = "auditkit data root v1"
 WORK_KEY = "auditkit work key v1"
+PART_WORK_KEY = "auditkit part work key v1"
 SHARD_ROOT = "auditkit shard root v1"
 
 KEY_BYTES = 32  # of keyed BLAKE3

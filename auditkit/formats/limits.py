@@ -48,6 +48,7 @@ class Limits:
     statement_subjects: int = 16
     svr_properties: int = 64
     message_characters: int = 2000
+    micro_batches_characters: int = 20_000
     policy_bytes: int = 4 * 1024 * 1024
     policy_auditors: int = 4096
     policy_witnesses: int = 256

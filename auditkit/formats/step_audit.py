@@ -15,13 +15,15 @@ from auditkit.formats.canonical import Value
 from auditkit.formats.digest import Digest
 from auditkit.formats.fields import Fields, check_text
 from auditkit.formats.limits import LIMITS
+from auditkit.formats.micro_batches import MicroBatches
 from auditkit.formats.paths import check_segment
 from auditkit.formats.record import StepRecord
 from auditkit.formats.statement import Statement, Subject
 from auditkit.formats.times import check_time
 from auditkit.verdict import Verdict
 
-PREDICATE_TYPE = "urn:auditkit:predicate:step-audit:v1"
+PREDICATE_TYPE = "urn:auditkit:predicate:step-audit:v1"  # of a whole step
+PART_TYPE = "urn:auditkit:predicate:step-audit:v2"  # of some of its micro-batches: a reader of v1 refuses it
 WHAT = "predicate"
 
 # MACHINE_FAULT is missing: it says something about the auditor's machine only, and is not signed.
@@ -46,6 +48,31 @@ class Digests:
     def of(cls, record: StepRecord) -> Self:
         """What a record claims."""
         return cls(record.state_after, record.gradient, record.micro_root)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedPart:
+    """Of which micro-batches an audit speaks that is not one of the whole step.
+
+    micro_batches     those that were asked for, and how many the step has
+    leaves, computed  root over their published leaves, and over those that came out here; "" where there are none
+    gradient          the gradient root that came out here, of an audit of all micro-batches with a result; else ""
+    """
+
+    micro_batches: MicroBatches
+    leaves: Digest = ""
+    computed: Digest = ""
+    gradient: Digest = ""
+
+    def to_value(self) -> dict[str, Value]:
+        """The JSON object."""
+        return {
+            "computed": self.computed,
+            "count": self.micro_batches.count,
+            "gradient": self.gradient,
+            "leaves": self.leaves,
+            "micro_batches": self.micro_batches.text,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +109,7 @@ class StepAudit:
     started, finished   UTC, by the auditor's clock; `milliseconds` is what the replay of this step took
     automation          "" if a person started it, "ci", "nightly"
     message             in words why there is no match, or ""
+    part                None for a whole step; else its micro-batches, `computed` is None, and check 7 is not made
     """
 
     run_id: Digest
@@ -102,13 +130,14 @@ class StepAudit:
     milliseconds: int
     automation: str
     message: str
+    part: AuditedPart | None = None
 
     def __post_init__(self) -> None:
         _check(self)
 
     @classmethod
-    def from_value(cls, value: Value) -> Self:
-        """The predicate of a JSON value; BadArtifact naming the field."""
+    def from_value(cls, value: Value, kind: str = PREDICATE_TYPE) -> Self:
+        """The predicate of a JSON value of type `kind`; BadArtifact naming the field."""
         fields = Fields(value, WHAT)
         checks = fields.fields("checks")
         audit = cls(
@@ -121,7 +150,7 @@ class StepAudit:
             expected=_digests(fields.fields("expected")),
             computed=_digests(fields.fields("computed")) if fields.has("computed") else None,
             checks={number: checks.choice(str(number), OK, FAILED, SKIPPED) for number in CHECKS},
-            work=fields.digest("work") if fields.raw("work") != "" else "",
+            work=_optional(fields, "work"),
             numerics=fields.integer("numerics", 1, 1 << 16),
             verifier=_verifier(fields.fields("verifier")),
             machine=_machine(fields.fields("machine")),
@@ -130,6 +159,7 @@ class StepAudit:
             milliseconds=fields.integer("milliseconds", unit="ms"),
             automation=fields.choice("automation", *AUTOMATION),
             message=_text(fields, "message", LIMITS.message_characters),
+            part=_part(fields.fields("part")) if kind == PART_TYPE else None,
         )
         checks.done()
         fields.done()
@@ -138,8 +168,10 @@ class StepAudit:
     def to_value(self) -> dict[str, Value]:
         """The JSON object."""
         computed = {} if self.computed is None else {"computed": asdict(self.computed)}
+        part = {} if self.part is None else {"part": self.part.to_value()}
         return {
             **computed,
+            **part,
             "automation": self.automation,
             "checks": {str(number): status for number, status in self.checks.items()},
             "expected": asdict(self.expected),
@@ -165,8 +197,9 @@ class StepAudit:
 
     def statement(self, record_sha256: Digest) -> Statement:
         """What is signed; BadArtifact naming a field that a reader would refuse."""
-        StepAudit.from_value(self.to_value())
-        return Statement((self.subject(record_sha256),), PREDICATE_TYPE, self.to_value())
+        kind = PREDICATE_TYPE if self.part is None else PART_TYPE
+        StepAudit.from_value(self.to_value(), kind)
+        return Statement((self.subject(record_sha256),), kind, self.to_value())
 
 
 def subject_name(run: str, step: int) -> str:
@@ -181,20 +214,54 @@ def sha256_of(record: StepRecord) -> Digest:
 
 def _check(audit: StepAudit) -> None:
     """Refuse what cannot be true together; BadArtifact."""
+    part = audit.part
+    if part is not None:
+        _check_part(audit, part)
+    computed = audit.computed is not None or (part is not None and part.computed != "")
     if audit.verdict is Verdict.MATCH:
-        if audit.computed != audit.expected:
+        if part is None and audit.computed != audit.expected:
             raise BadArtifact(f"{WHAT}: MATCH, but computed is not what was expected")
-        if set(audit.checks.values()) != {OK}:
+        if {number for number, status in audit.checks.items() if status != OK} != (set() if part is None else {7}):
             raise BadArtifact(f"{WHAT}: MATCH, but not every check is ok")
     elif audit.verdict is Verdict.MISMATCH:
         if FAILED not in audit.checks.values():
             raise BadArtifact(f"{WHAT}: MISMATCH, but no check failed")
-    elif audit.computed is not None:
+    elif computed:
         raise BadArtifact(f"{WHAT}: {audit.verdict.name}, but something was computed")
-    if (audit.computed is None) != (audit.work == ""):
+    if computed != (audit.work != ""):
         raise BadArtifact(f"{WHAT}: what was computed and the work belong together, one of them is missing")
     if audit.finished < audit.started:
         raise BadArtifact(f"{WHAT}: finished {audit.finished}, before it started {audit.started}")
+
+
+def _check_part(audit: StepAudit, part: AuditedPart) -> None:
+    if audit.computed is not None:
+        raise BadArtifact(f"{WHAT}: of some micro-batches, but with the digests of a whole step")
+    if audit.checks[7] != SKIPPED:
+        raise BadArtifact(f"{WHAT}: of some micro-batches, but check 7, the state after the step, is not skipped")
+    if part.micro_batches.all and part.leaves not in ("", audit.expected.micro_batches):
+        raise BadArtifact(f"{WHAT}: all micro-batches have other leaves than the step")
+    if (part.gradient != "") != (part.micro_batches.all and part.computed != ""):
+        raise BadArtifact(f"{WHAT}: a gradient is that of all micro-batches, and belongs to their leaves")
+    same = part.computed == part.leaves != "" and part.gradient in ("", audit.expected.gradient)
+    if audit.verdict is Verdict.MATCH and not same:
+        raise BadArtifact(f"{WHAT}: MATCH, but computed is not what was expected")
+
+
+def _part(fields: Fields) -> AuditedPart:
+    count = fields.integer("count", 1, LIMITS.micro_batches_per_step)
+    found = AuditedPart(
+        micro_batches=MicroBatches.parse(fields.raw("micro_batches"), count, fields.name("micro_batches")),
+        leaves=_optional(fields, "leaves"),
+        computed=_optional(fields, "computed"),
+        gradient=_optional(fields, "gradient"),
+    )
+    fields.done()
+    return found
+
+
+def _optional(fields: Fields, key: str) -> Digest:
+    return fields.digest(key) if fields.raw(key) != "" else ""
 
 
 def _digests(fields: Fields) -> Digests:

@@ -38,6 +38,8 @@ class SimpleResult:
         """The summary of a match. ValueError: of anything else there is none."""
         if audit.verdict is not Verdict.MATCH:
             raise ValueError(f"no properties passed: {audit.verdict.name}")
+        if audit.part is not None:
+            raise ValueError("a part of a step is no step that matched")
         return cls(VERIFIER, audit.finished, (STEP_MATCH, f"{NUMERICS}{audit.numerics}"))
 
     @classmethod

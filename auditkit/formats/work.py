@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from auditkit.errors import BadArtifact
-from auditkit.formats.digest import KEY_BYTES, WORK_KEY, Digest, check_digest, keyed_digest, root
+from auditkit.formats.digest import KEY_BYTES, PART_WORK_KEY, WORK_KEY, Digest, check_digest, keyed_digest, root
 
 PUBLIC_KEY_BYTES = 32  # Ed25519
 
@@ -38,3 +38,19 @@ def work_of(key: bytes, tensor_digests: Sequence[Digest]) -> Digest:
     if not tensor_digests:
         raise BadArtifact("work: no tensors")
     return keyed_digest(key, b"".join(bytes.fromhex(check_digest(digest, "work")) for digest in tensor_digests))
+
+
+def part_work_key(step_key: bytes) -> bytes:
+    """The key (32 bytes) for some micro-batches of a step: BLAKE3 derive-key, context PART_WORK_KEY, of the step's."""
+    if len(step_key) != KEY_BYTES:
+        raise ValueError(f"a work key has {KEY_BYTES} bytes, not {len(step_key)}")
+    return bytes.fromhex(root(PART_WORK_KEY, step_key))
+
+
+def part_work_of(key: bytes, works: Sequence[Digest]) -> Digest:
+    """The work of several micro-batches: keyed BLAKE3 of those of each, joined in their order.
+
+    That of one micro-batch is `work_of` its gradient sums (int64 tensors), which no leaf gives: it has their digest
+    only.
+    """
+    return work_of(key, works)

@@ -128,6 +128,10 @@ class CudaOps:
         """Forget what an earlier step left in the status word, which ended without reading it."""
         self.device.clear(self.status)
 
+    def forget(self) -> None:
+        """Upload tables anew when they are next needed."""
+        self._ropes.clear()
+
     def from_fixed(self, totals: Sequence[Array], unit: int, each: Each = map) -> list[Array]:
         """All sums in one launch."""
         return exact_sum.from_fixed(self.device, self.status, totals, unit)

@@ -172,19 +172,19 @@ def state_digests(state: State, recipe: Recipe, ops: Ops = reference, *, cursor:
         return digests_of(recipe, state.found, cursor=cursor)
     if not state.held:
         return digests_of(recipe, host_digests(state, recipe), cursor=cursor)
-    order = _document_order(tuple(state.params))
+    order = document_order(tuple(state.params))
     roles = {"param": state.params, "adam_m": state.adam_m, "adam_v": state.adam_v}
     arrays = [roles[role][name] for role, name in order]
     layout = tuple((role, name, array.dtype, array.shape) for (role, name), array in zip(order, arrays, strict=True))
-    return StateDigests(_texts(recipe, layout), recipe.batch.sequences, ops.digests(arrays), cursor)
+    return StateDigests(document_texts(recipe, layout), recipe.batch.sequences, ops.digests(arrays), cursor)
 
 
 def digests_of(recipe: Recipe, found: Mapping[tuple[str, str], Digest], *, cursor: Cursor = START) -> StateDigests:
     """The same of digests that are known, by role and name."""
     specs = parameter_table(recipe.model)
-    order, shapes = _document_order(tuple(spec.name for spec in specs)), {spec.name: spec.shape for spec in specs}
+    order, shapes = document_order(tuple(spec.name for spec in specs)), {spec.name: spec.shape for spec in specs}
     layout = tuple((role, name, np.dtype(np.float32), shapes[name]) for role, name in order)
-    return StateDigests(_texts(recipe, layout), recipe.batch.sequences, [found[key] for key in order], cursor)
+    return StateDigests(document_texts(recipe, layout), recipe.batch.sequences, [found[key] for key in order], cursor)
 
 
 def document_of(
@@ -198,13 +198,14 @@ def document_of(
 
 
 @functools.lru_cache(maxsize=8)
-def _document_order(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def document_order(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Role and name of each tensor of the parameters `names`, in the order of a state document."""
     return tuple(sorted((role, name) for role in ROLES for name in names))
 
 
 @functools.lru_cache(maxsize=8)
-def _texts(recipe: Recipe, layout: tuple[tuple[str, str, Any, tuple[int, ...]], ...]) -> StateTexts:
-    """Once for a run: 75 entries take a millisecond to check and to write."""
+def document_texts(recipe: Recipe, layout: tuple[tuple[str, str, Any, tuple[int, ...]], ...]) -> StateTexts:
+    """What documents of one layout have in common, once for a run: 75 entries take a millisecond to check."""
     entries = [TensorEntry(name, role, dtype_name(dtype), shape, ZERO_DIGEST) for role, name, dtype, shape in layout]
     return StateTexts(StateDocument.of(0, 0, recipe.init.seed, recipe.digest(), entries))
 

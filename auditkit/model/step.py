@@ -102,7 +102,7 @@ def gradient_digest(arrays: Mapping[str, F32 | I64], ops: Ops) -> Digest:
     return gradient_texts(layout).root(ops.digests(list(arrays.values())))
 
 
-def tensors_work(arrays: Mapping[str, F32], ops: Ops, key: bytes) -> Digest:
+def tensors_work(arrays: Mapping[str, F32 | I64], ops: Ops, key: bytes) -> Digest:
     """The proof of work over tensors by name, as a rule the step's binary32 gradients; key (32 bytes)."""
     return work_of(key, ops.digests([arrays[name] for name in sorted(arrays)], key))
 
@@ -142,7 +142,7 @@ def update(
         new = State(state.step + 1, *(dict(zip(names, role, strict=True)) for role in made))
     ops.check_finite({f"{role} of {name}": array for name, role, array in new.tensors()})
     loss = ops.mean_loss(loss_sum, total_targets)
-    gradients = dict(zip(names, rounded, strict=True))
+    gradients: dict[str, F32 | I64] = dict(zip(names, rounded, strict=True))
     work = "" if work_key is None else tensors_work(gradients, ops, work_key)
     return new, StepResult(loss, norm, lr, gradient_digest(gradients, ops), (), work, NORM if why else "", why)
 

@@ -374,6 +374,7 @@ def order() -> Digest:
 COMMON: dict[str, Callable[[], Digest]] = {"normal": initial_values, "shuffle": order}
 
 
+@functools.cache
 def known() -> dict[str, Digest]:
     """The right digests by name of op."""
     text = resources.files("auditkit.numerics").joinpath("known_answers.json").read_text(encoding="utf-8")

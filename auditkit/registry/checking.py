@@ -50,6 +50,7 @@ def stored_form(data: bytes, attested: Attested, key: PublicKey, run: int, *, no
         finished=entry.finished,
         received=int(now),
         body=data,
+        part=entry.part,
     )
 
 

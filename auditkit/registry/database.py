@@ -14,6 +14,7 @@ from auditkit.registry import schema
 from auditkit.registry.engine import Engine, Row, Session
 
 PAGE = 4096  # rows read at once
+PARTS = 16  # attestations of parts of a step that are taken for each one of the whole step
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class New:
     finished: int
     received: int
     body: bytes
+    part: str = ""  # of an audit of some micro-batches, as in trust/rows.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,10 @@ class Fact:
     automation: str
     outcome: str
     finished: int
+    part: str
 
 
-_FACTS = "SELECT position, run, step, key, verdict, family, automation, outcome, finished FROM attestations "
+_FACTS = "SELECT position, run, step, key, verdict, family, automation, outcome, finished, part FROM attestations "
 
 
 class Database:
@@ -66,6 +69,7 @@ class Database:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        schema.bring_up_to_date(engine)
         self.meta = schema.read_meta(engine)
 
     def close(self) -> None:
@@ -116,15 +120,18 @@ class Database:
             rows = session.run(_FACTS + "WHERE position >= ? ORDER BY position LIMIT ?", (first, most))
         return [Fact(*row) for row in rows]
 
-    def of_step(self, run: int, step: int, *, most: int) -> list[tuple[int, bytes, bytes, int]]:
-        """Position, envelope's SHA-256, key id and verdict code of the attestations of a step, oldest first."""
+    def of_step(self, run: int, step: int, *, most: int) -> list[tuple[int, bytes, bytes, int, str]]:
+        """Position, envelope's SHA-256, key id, verdict code and part of the attestations of a step, oldest first."""
         with self.engine.reading() as session:
             rows = session.run(
-                "SELECT a.position, a.envelope, k.keyid, a.verdict FROM attestations a JOIN keys k ON k.id = a.key "
-                "WHERE a.run = ? AND a.step = ? ORDER BY a.position LIMIT ?",
+                "SELECT a.position, a.envelope, k.keyid, a.verdict, a.part FROM attestations a "
+                "JOIN keys k ON k.id = a.key WHERE a.run = ? AND a.step = ? ORDER BY a.position LIMIT ?",
                 (run, step, most),
             )
-        return [(int(at), bytes(envelope), bytes(keyid), int(verdict)) for at, envelope, keyid, verdict in rows]
+        return [
+            (int(at), bytes(envelope), bytes(keyid), int(verdict), str(part))
+            for at, envelope, keyid, verdict, part in rows
+        ]
 
     def body(self, envelope: bytes) -> tuple[int, bytes] | None:
         """Position and bytes of the envelope with that SHA-256."""
@@ -168,7 +175,8 @@ class Database:
 def append(session: Session, new: Sequence[New], *, most: int) -> list[Stored]:
     """Store attestations in their order; those that are stored already keep their position.
 
-    `most`: attestations of a key about a step, beyond which none is taken. Ends the leases on what was attested.
+    `most`: attestations of a key about a whole step, beyond which none is taken; PARTS times as many about its parts.
+    Ends the leases on whole steps that were attested.
     """
     known = _positions(session, [item.envelope for item in new])
     keys = _add_keys(session, {item.keyid: item.public for item in new})
@@ -179,10 +187,10 @@ def append(session: Session, new: Sequence[New], *, most: int) -> list[Stored]:
     bodies: list[tuple[int, bytes]] = []
     for item in new:
         key = keys[item.keyid]
-        place = (item.run, item.step, key)
+        place, limit = (item.run, item.step, key, item.part != ""), most * PARTS if item.part else most
         if item.envelope in known:
             results.append(Stored(known[item.envelope], True))
-        elif counts.get(place, 0) >= most:
+        elif counts.get(place, 0) >= limit:
             results.append(Stored(None, False))
         else:
             position = size + len(rows)
@@ -247,16 +255,17 @@ def _positions(session: Session, envelopes: Sequence[bytes]) -> dict[bytes, int]
     return {bytes(envelope): int(position) for envelope, position in session.run(statement, tuple(envelopes))}
 
 
-def _counts(session: Session, places: set[tuple[int, int, int]]) -> dict[tuple[int, int, int], int]:
+def _counts(session: Session, places: set[tuple[int, int, int]]) -> dict[tuple[int, int, int, bool], int]:
+    """Attestations of keys about steps, those of whole steps and of parts apart."""
     if not places:
         return {}
     values = ",".join(["(?,?,?)"] * len(places))
     rows = session.run(
-        f"SELECT run, step, key, count(*) FROM attestations WHERE (run, step, key) IN (VALUES {values}) "
-        "GROUP BY run, step, key",
+        "SELECT run, step, key, part <> '', count(*) FROM attestations "
+        f"WHERE (run, step, key) IN (VALUES {values}) GROUP BY run, step, key, part <> ''",
         [number for place in places for number in place],
     )
-    return {(int(run), int(step), int(key)): int(found) for run, step, key, found in rows}
+    return {(int(run), int(step), int(key), bool(part)): int(found) for run, step, key, part, found in rows}
 
 
 def _columns(item: New, position: int, key: int) -> Row:
@@ -273,12 +282,14 @@ def _columns(item: New, position: int, key: int) -> Row:
         item.outcome,
         item.finished,
         item.received,
+        item.part,
     )
 
 
 def _insert(session: Session, rows: list[Row], bodies: list[tuple[int, bytes]]) -> None:
-    session.run_many(f"INSERT INTO attestations VALUES ({marks(12)})", rows)
+    session.run_many(f"INSERT INTO attestations VALUES ({marks(13)})", rows)
     session.run_many("INSERT INTO envelopes VALUES (?, ?)", bodies)
     session.run_many(
-        "DELETE FROM leases WHERE run = ? AND step = ? AND key = ?", [(row[3], row[4], row[5]) for row in rows]
+        "DELETE FROM leases WHERE run = ? AND step = ? AND key = ?",
+        [(row[3], row[4], row[5]) for row in rows if not row[12]],
     )

@@ -92,4 +92,5 @@ class Ledger:
             finished=fact.finished,
             automation=fact.automation,
             outcome=fact.outcome,
+            part=fact.part,
         )

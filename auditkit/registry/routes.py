@@ -159,8 +159,9 @@ class Routes:
                 "envelope": envelope.hex(),
                 "keyid": keyid.hex(),
                 "verdict": Verdict(code).name,
+                "part": part,
             }
-            for position, envelope, keyid, code in rows
+            for position, envelope, keyid, code, part in rows
         ]
         return json_answer(
             {"format": "auditkit/registry-step/v1", "run": run.run_id, "step": step, "attestations": listed}

@@ -6,7 +6,7 @@ from auditkit.errors import BadArtifact, Unsupported, UsageError
 from auditkit.formats.fields import UPDATE
 from auditkit.registry.engine import Engine, Session
 
-VERSION = 1
+VERSION = 2
 
 # Digests are their 32 bytes, times seconds since 1970 UTC. `position` is the place in the log: 0, 1, .. without a gap.
 # Envelopes have a table of their own, so that coverage is read without them. Leases are advice that runs out.
@@ -18,7 +18,8 @@ TABLES = (
     "CREATE TABLE attestations (position {integer} PRIMARY KEY, envelope {bytes} NOT NULL UNIQUE, "
     "leaf {bytes} NOT NULL, run {integer} NOT NULL REFERENCES runs (id), step {integer} NOT NULL, "
     "key {integer} NOT NULL REFERENCES keys (id), verdict {integer} NOT NULL, family TEXT NOT NULL, "
-    "automation TEXT NOT NULL, outcome TEXT NOT NULL, finished {integer} NOT NULL, received {integer} NOT NULL)",
+    "automation TEXT NOT NULL, outcome TEXT NOT NULL, finished {integer} NOT NULL, received {integer} NOT NULL, "
+    "part TEXT NOT NULL)",
     "CREATE INDEX attestations_of_step ON attestations (run, step, key)",
     "CREATE INDEX attestations_of_key ON attestations (key, run, step)",
     "CREATE TABLE envelopes (position {integer} PRIMARY KEY REFERENCES attestations (position), body {bytes} NOT NULL)",
@@ -28,6 +29,9 @@ TABLES = (
     "CREATE TABLE lease_requests (key {integer} NOT NULL REFERENCES keys (id), nonce {bytes} NOT NULL, "
     "expires {integer} NOT NULL, PRIMARY KEY (key, nonce))",
 )
+
+# What brings tables of a version to the next: those of version 1 knew audits of whole steps only, whose part is "".
+CHANGES = {1: ("ALTER TABLE attestations ADD COLUMN part TEXT NOT NULL DEFAULT ''",)}
 
 _FIND = {
     "sqlite": "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'meta'",
@@ -64,6 +68,17 @@ def read_meta(engine: Engine) -> dict[str, str]:
     if int(version) > VERSION:
         raise Unsupported(f"the database has tables of version {version}, this registry knows {VERSION}", hint=UPDATE)
     return meta
+
+
+def bring_up_to_date(engine: Engine) -> None:
+    """Change the tables of an older registry into those of this one, all or nothing; errors as `read_meta`."""
+    if int(read_meta(engine)["schema"]) == VERSION:
+        return
+    with engine.writing() as session:  # where several begin at once, one changes them
+        for version in range(int(session.run("SELECT value FROM meta WHERE name = 'schema'")[0][0]), VERSION):
+            for statement in CHANGES[version]:
+                session.run(statement)
+        session.run("UPDATE meta SET value = ? WHERE name = 'schema'", (str(VERSION),))
 
 
 def _there_are_tables() -> UsageError:

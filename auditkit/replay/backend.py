@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,9 @@ from auditkit.formats.recipe import Recipe
 from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.device import Device
 from auditkit.kernels.driver import versions
+from auditkit.model import kept
 from auditkit.model.ops import Ops
+from auditkit.model.part import PartResult, part
 from auditkit.model.pieces_step import Room
 from auditkit.model.state import State
 from auditkit.model.step import StepResult, step
@@ -69,6 +71,19 @@ class Backend:
             for result in results:
                 result.result()
 
+    @property
+    def answers_in_between(self) -> bool:
+        """Whether known answers are asked for between micro-batches by default."""
+        return False
+
+    def known_answer(self, name: str) -> None:
+        """Ask for the known answers of one op, in the middle of a step. MachineFault: they are wrong."""
+        self_test.check_known_answer(name, self.ops)
+
+    def forget(self) -> None:
+        """Make anew, when it is needed, all that is kept from one step to the next."""
+        kept.forget()
+
     def describe(self) -> dict[str, str]:
         """What a report says of the device besides its name; nothing for a processor, which every report names."""
         return {}
@@ -108,6 +123,22 @@ class Backend:
             on_micro_batch=on_micro_batch,
             work_key=work_key,
             room=room,
+        )
+
+    def part(
+        self,
+        state: State,
+        tokens: IntArray,
+        chosen: Sequence[int],
+        recipe: Recipe,
+        *,
+        on_micro_batch: Callable[[int], None] | None = None,
+        work_key: bytes | None = None,
+    ) -> PartResult:
+        """Some micro-batches of the step (auditkit/model/part.py) on this back end."""
+        ops, threads = self.ops, self.threads
+        return part(
+            state, tokens, chosen, recipe, ops, threads=threads, on_micro_batch=on_micro_batch, work_key=work_key
         )
 
 
@@ -151,6 +182,24 @@ class CudaBackend(Backend):
         """As Backend.reset; called inside `on_device`."""
         self.ops.reset()
 
+    def part(
+        self,
+        state: State,
+        tokens: IntArray,
+        chosen: Sequence[int],
+        recipe: Recipe,
+        *,
+        on_micro_batch: Callable[[int], None] | None = None,
+        work_key: bytes | None = None,
+    ) -> PartResult:
+        """As Backend.part."""
+
+        def one() -> PartResult:
+            self.ops.reset()
+            return part(state, tokens, chosen, recipe, self.ops, on_micro_batch=on_micro_batch, work_key=work_key)
+
+        return self.on_device(one)
+
     def on_device(self, work: Callable[[], T]) -> T:
         """As Backend.on_device. After an error all that it allocated is given back."""
         try:
@@ -174,6 +223,30 @@ class CudaBackend(Backend):
             self_test.run(self.ops, self.ops.place)
 
         self.on_device(one)
+
+    @property
+    def answers_in_between(self) -> bool:
+        """As Backend: yes, for memory and kernels are not this process's own."""
+        return True
+
+    def known_answer(self, name: str) -> None:
+        """As Backend.known_answer; what the step has left in the status word is there again afterwards."""
+
+        def one() -> None:
+            left = self.ops.host(self.ops.status)
+            self.ops.reset()
+            try:
+                self_test.check_known_answer(name, self.ops, self.ops.place)
+            finally:
+                self.ops.device.write(self.ops.status, left)
+
+        self.on_device(one)
+
+    def forget(self) -> None:
+        """As Backend.forget; recordings and tables on the device, too."""
+        super().forget()
+        self.on_device(self.ops.forget)
+        self.recorder.forget()
 
     def describe(self) -> dict[str, str]:
         """Architecture, driver and CuPy."""

@@ -14,7 +14,7 @@ from auditkit.formats.state import StateDocument
 from auditkit.formats.timeline import Segment
 from auditkit.model.state import State, document
 from auditkit.replay.backend import Backend
-from auditkit.replay.confirm import HINT
+from auditkit.replay.machine import HINT
 from auditkit.replay.run import Run
 
 

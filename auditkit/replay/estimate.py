@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from auditkit.errors import Unsupported
+from auditkit.formats.micro_batches import MicroBatches
 from auditkit.formats.recipe import Recipe
 from auditkit.replay import machine
 from auditkit.replay.backend import Backend, CudaBackend
+from auditkit.replay.chosen import Asked
 from auditkit.replay.cost import Speed, calibrate
 from auditkit.replay.layout import Layout, Limits, choose_layout, leanest
 from auditkit.replay.log_check import LogCheck
-from auditkit.replay.needs import needs
+from auditkit.replay.memory import part_bytes
+from auditkit.replay.needs import needs, part_needs
+from auditkit.replay.part_run import PLAN, of_step, require_room
 from auditkit.replay.placing import limits, recipes_of
 from auditkit.replay.plan import Interval, intervals
 from auditkit.replay.run import Run
@@ -43,6 +47,7 @@ class Estimate:
     speed: Speed
     seconds: float
     threads: int
+    chosen: MicroBatches | None = None  # of the one step, if only these are audited
 
     @property
     def steps(self) -> int:
@@ -63,6 +68,7 @@ class Estimate:
             "code": self.verdict.code,
             "run": self.run,
             "selection": self.selection,
+            "micro_batches": self.chosen.text if self.chosen else "",
             "intervals": [{"start": i.start, "stop": i.stop, "wanted": list(i.wanted)} for i in self.intervals],
             "steps_replayed": self.steps,
             "bytes": self.total_bytes,
@@ -127,3 +133,51 @@ def _layout(recipes: list[Recipe], allowed: Limits, backend: Backend) -> tuple[L
         return choose_layout(recipes, allowed, cuda=cuda, threads=backend.threads), None
     except Unsupported as error:
         return leanest(recipes, cuda), error
+
+
+def estimate_part(
+    run: Run,
+    step: int,
+    asked: Asked,
+    backend: Backend,
+    log: LogCheck | None = None,
+    memory: int | None = None,
+    *,
+    replay_to: bool = False,
+) -> Estimate:
+    """The same of an audit of some micro-batches of one step. UsageError as of that audit."""
+    chosen = of_step(run, step, asked, replay_to)
+    selection = Selection(step=step)
+    if step not in run.published:
+        return replace(estimate(run, selection, backend, log, memory), chosen=chosen)
+    plan, recipe = (Interval(step, step + 1, (step,)),), run.segment(step).recipe
+    needed = part_needs(run, step, records=log is None or log.needed(run, plan) is None)
+    need = part_bytes(recipe, backend.threads, len(chosen), isinstance(backend, CudaBackend))
+    refused: Unsupported | None = None
+    try:
+        require_room(run, step, chosen, backend, memory)
+    except Unsupported as error:
+        refused = error
+    speed = calibrate(recipe, backend)
+    rounds = -(-len(chosen) // backend.threads) / -(-chosen.count // backend.threads)
+    local = isinstance(run.store.source.home, Folder)
+    return Estimate(
+        run=run.name,
+        selection=f"{selection.describe()}, {chosen.describe()}",
+        intervals=plan,
+        total_bytes=needed.total,
+        fetch_bytes=needed.missing(run),
+        free_disk=None if local else machine.free_disk(run.store.cache.folder),
+        memory=need.memory,
+        total_memory=limits(run, backend, memory).memory,
+        plan=PLAN,
+        parts=need.parts,
+        host_memory=need.host,
+        spilled=0,
+        refused=refused.message if refused else "",
+        hint=refused.hint if refused else "",
+        speed=speed,
+        seconds=speed.gradients * rounds + needed.total / UNPACK_BYTES_PER_SECOND,
+        threads=backend.threads,
+        chosen=chosen,
+    )

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from auditkit.formats.run import STREAM
+from auditkit.replay.chosen import Asked
 from auditkit.replay.log_check import LogCheck
-from auditkit.replay.needs import Needs, needs
+from auditkit.replay.needs import PARAMETER, Needs, RangeNeed, needs, part_needs
+from auditkit.replay.part_run import of_step
 from auditkit.replay.plan import intervals
+from auditkit.replay.published import open_state
 from auditkit.replay.run import Run, open_run
 from auditkit.replay.selection import Selection
 from auditkit.store.progress import Progress
@@ -54,10 +57,12 @@ def fetch(
     offline: bool = False,
     downloads: Progress | None = None,
     log: LogCheck | None = None,
+    micro_batches: Asked | None = None,
 ) -> Fetched:
     """Bring the pairs of states, the records and the token frames of a selection to this machine, each checked.
 
-    `log` judges the signed log of a run that has one, and its files are brought as well.
+    `log` judges the signed log of a run that has one, and its files are brought as well. With `micro_batches`, what an
+    audit of these of the one step needs: of its state the parameters alone.
 
     A file in the run's own folder stays where it is. Raises UsageError, Unavailable, BadArtifact, Unsupported.
     """
@@ -68,18 +73,25 @@ def fetch(
         taken, detail = log.needed(opened, plan) if log else None, ""
         if log:
             found = log.check(opened, taken)
-            opened.taken, detail = found.records, found.detail
-        needed = needs(opened, plan, records=taken is None)
+            opened.take(found.records)
+            detail = found.detail
+        if micro_batches is None:
+            needed = needs(opened, plan, records=taken is None)
+        else:
+            of_step(opened, steps[0], micro_batches, False)
+            needed = part_needs(opened, steps[0], records=taken is None)
         missing = needed.missing(opened)
         places = tuple(opened.store.file(need.path, need.size, need.digest) for need in needed.files)
         for need in needed.ranges:
-            _range(opened, need.path, need.step)
+            _range(opened, need)
         return Fetched(opened.name, selection.describe(), steps, needed, places, missing, detail)
 
 
-def _range(run: Run, path: str, step: int) -> None:
+def _range(run: Run, need: RangeNeed) -> None:
     # through the readers of the verification itself, so that the bytes are checked and lie where it will look
-    if path == STREAM:
-        run.tokens(step)
+    if need.shard is not None:
+        open_state(run, need.step).tensor(("param", need.purpose.removeprefix(PARAMETER)))
+    elif need.path == STREAM:
+        run.tokens(need.step)
     else:
-        run.leaves(step)
+        run.leaves(need.step)

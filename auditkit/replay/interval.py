@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from auditkit.errors import AuditkitError, BadArtifact
+from auditkit.errors import AuditkitError, BadArtifact, MachineFault
 from auditkit.formats.bits import f32_from_bits
 from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
@@ -20,9 +20,11 @@ from auditkit.numerics.arrays import IntArray
 from auditkit.replay.backend import Backend
 from auditkit.replay.boundary import entered_in_memory
 from auditkit.replay.compare import TensorDifference
-from auditkit.replay.confirm import confirm
+from auditkit.replay.confirm import confirm, held_record, require_same
 from auditkit.replay.hints import hint, skip_difference, tensor_difference
-from auditkit.replay.outcome import Computed, Stopped, differences, replay
+from auditkit.replay.machine import HINT
+from auditkit.replay.outcome import Computed, Fingerprint, Outcome, Stopped, differences, replay
+from auditkit.replay.paranoid import between, known_answers, moved
 from auditkit.replay.plan import Interval
 from auditkit.replay.published import open_state
 from auditkit.replay.report import Check, FieldDifference, Status, StepReport
@@ -43,6 +45,7 @@ class _Step:
     wanted: bool
     record: StepRecord
     segment: Segment
+    digest: Digest  # of the record, taken before the replay
     work_key: bytes | None = None
     checks: list[Check] = field(default_factory=list)
     obtained: Digests | None = None
@@ -95,7 +98,10 @@ class _Step:
 
 
 class Replayer:
-    """Replays intervals of one run on one back end; with a `work_key`, wanted steps come with their proof of work."""
+    """Replays intervals of one run on one back end; with a `work_key`, wanted steps come with their proof of work.
+
+    `second` computes every step once more, and the same must come out; it may be the back end itself.
+    """
 
     def __init__(
         self,
@@ -105,12 +111,21 @@ class Replayer:
         *,
         work_key: WorkKey | None = None,
         clock: Clock | None = None,
+        second: Backend | None = None,
     ) -> None:
         self._run = run
         self._backend = backend
         self._progress = progress
         self._work_key = work_key
         self._clock = clock or SystemClock()
+        self._second = second
+        self.left: tuple[State, str] | None = None  # the state that the last interval ended in, and how it was come by
+        self._answers = known_answers(backend, self._clock, always=second is not None)
+
+    @property
+    def backend(self) -> Backend:
+        """Where the steps are taken."""
+        return self._backend
 
     def replay(self, interval: Interval) -> Iterator[StepReport]:
         """A report of every wanted step, and of any other on the way that does not match.
@@ -118,6 +133,7 @@ class Replayer:
         What makes one step fail does not stop the others, unless there is no state to go on from: those are INCOMPLETE.
         """
         began, started = self._clock.now(), self._utc()
+        self.left = None
         try:
             state, detail = start_state(self._run, interval.start, hold=self._backend.holds)
             state = self._backend.place(state)
@@ -136,6 +152,7 @@ class Replayer:
                 return
             state = after
             detail = f"{step.record.state_after}, computed from state {interval.start}, every record on the way checked"
+        self.left = state, detail
 
     def _from(self, step: _Step, state: State, detail: str) -> tuple[StepReport, State | None]:
         """Checks 4 to 8 of one step that begins from `state`; `detail` says how that was come by."""
@@ -171,7 +188,8 @@ class Replayer:
     def _step(self, interval: Interval, number: int) -> _Step:
         wanted = number in interval.wanted
         key = self._work_key(self._run.run_id, number) if wanted and self._work_key else None
-        return _Step(number, interval.start, wanted, self._run.record(number), self._run.segment(number), key)
+        record = self._run.record(number)
+        return _Step(number, interval.start, wanted, record, self._run.segment(number), record.digest(), key)
 
     def _timed(self, report: StepReport, began: float, started: datetime) -> StepReport:
         """The report with its times; a wall clock that is set back meanwhile must not end a step before it began."""
@@ -195,10 +213,12 @@ class Replayer:
         except AuditkitError as error:
             return step.refused(6, error), None
         leaves, leaves_error = self._leaves(step)
-        found = () if isinstance(outcome, Stopped) else differences(step.record, leaves, outcome)
-        if isinstance(outcome, Stopped) or found:
+        found = differences(step.record, leaves, outcome) if isinstance(outcome, Computed) else ()
+        if not isinstance(outcome, Computed) or found:
+            first = outcome.fingerprint
+            del outcome  # its state is as large as the one that the second replay gives
             try:
-                self._confirm(step, state, tokens, outcome)
+                outcome, state, found = self._confirm(step, state, tokens, first)
             except AuditkitError as error:
                 return step.refused(6, error), None
         if isinstance(outcome, Stopped):
@@ -222,18 +242,38 @@ class Replayer:
         for problem in (end_error, leaves_error):
             if problem is not None:
                 return step.report(problem.verdict, message=problem.message, hint=problem.hint), outcome.state
+        try:
+            held_record(step.record, step.digest)
+        except AuditkitError as error:
+            return step.refused(6, error), None
         return step.report(Verdict.MATCH), outcome.state
 
-    def _replay(self, step: _Step, state: State, tokens: IntArray) -> Computed | Stopped:
-        def advance(_done: int) -> None:
-            self._progress.advance(1)
-
+    def _replay(self, step: _Step, state: State, tokens: IntArray) -> Outcome:
+        advance = between(self._answers, self._progress.advance)
         recipe, cursor = step.segment.recipe, step.segment.cursor
-        return replay(self._backend, state, tokens, recipe, advance, work_key=step.work_key, cursor=cursor)
+        first = replay(self._backend, state, tokens, recipe, advance, work_key=step.work_key, cursor=cursor)
+        if self._second is None:
+            return first
+        if self._second is self._backend:
+            found = first.fingerprint
+            del first  # or there would be a third state in memory
+            again = replay(self._backend, state, tokens, recipe, work_key=step.work_key, cursor=cursor)
+            require_same(found, again.fingerprint)
+            return again
+        there = moved(state, self._backend, self._second)
+        again = replay(self._second, there, tokens, recipe, work_key=step.work_key, cursor=cursor)
+        require_same(first.fingerprint, again.fingerprint)
+        return first
 
-    def _confirm(self, step: _Step, state: State, tokens: IntArray, first: Computed | Stopped) -> None:
-        before, recipe, cursor = step.record.state_before, step.segment.recipe, step.segment.cursor
-        confirm(self._backend, recipe, before, state, tokens, first, work_key=step.work_key, cursor=cursor)
+    def _confirm(
+        self, step: _Step, state: State, tokens: IntArray, first: Fingerprint
+    ) -> tuple[Computed | Stopped, State, tuple[FieldDifference, ...]]:
+        run, key = self._run, step.work_key
+        again = confirm(run, self._backend, step.number, step.start, state, tokens, first, work_key=key)
+        if isinstance(again.outcome, Computed) and not again.differences:
+            message = "the published record and leaves, read again, are those of the replay: a bit was flipped in them"
+            raise MachineFault(f"{message} while they were in use", hint=HINT)
+        return again.outcome, again.state, again.differences
 
     def _batch(self, step: _Step) -> IntArray:
         """The step's tokens, if their digest is the record's. BadArtifact: it is another."""
@@ -255,9 +295,11 @@ class Replayer:
 
     def _replayed(self, step: _Step, repeated: bool) -> str:
         count = step.record.micro_batches
-        twice = ", twice with the same result" if repeated else ""
+        second = self._second
+        also = "" if second is None or second is self._backend else f" and on {second.device}"
+        twice = ", twice with the same result" if repeated or (second and not also) else ""
         skipped = f"; skipped: {step.skipped}" if step.skipped else ""
-        return f"{count} micro-batch{'es' if count > 1 else ''} on {self._backend.device}{twice}{skipped}"
+        return f"{count} micro-batch{'es' if count > 1 else ''} on {self._backend.device}{also}{twice}{skipped}"
 
     def _end_state(self, step: _Step, outcome: Computed) -> AuditkitError | None:
         """Check 7: the computed root against the record's, and the published files where there are any."""

@@ -13,6 +13,8 @@ import numpy as np
 
 from auditkit.version import version
 
+HINT = "this says nothing about the publisher; check the memory and cooling of this machine, and try another one"
+
 
 def processors() -> int:
     """Threads that can run side by side in this process: the scheduler's mask if there is one, else all processors."""

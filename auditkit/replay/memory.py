@@ -170,8 +170,7 @@ def plain_bytes(recipe: Recipe, workers: int, cuda: bool) -> Bytes:
     """The plain way: all in memory, `workers` micro-batches side by side."""
     sizes = sizes_of(recipe, cuda)
     states, rows = 24 * sizes.parameters, 2 * sizes.body * sizes.parameters
-    fold = recipe.numerics.fold
-    sums = (4 * (len(fold) + 2) if fold else 8) * sizes.parameters
+    sums = plain_sums(recipe)
     gradients = 8 * sizes.parameters * (1 + workers)
     head = sizes.tokens * recipe.model.vocab_size * (4 + (4 if cuda else 0) + 2 * sizes.head)
     batches = workers * (recipe.model.num_layers * sizes.cache + max(head, sizes.work(0)))
@@ -185,6 +184,30 @@ def plain_bytes(recipe: Recipe, workers: int, cuda: bool) -> Bytes:
     base = DEVICE_BASE if cuda else HOST_BASE
     total += total // SPLIT if cuda else 0
     return Bytes(total + base, HOST_BASE + 12 * sizes.parameters if cuda else 0, 0, parts)
+
+
+def part_bytes(recipe: Recipe, threads: int, count: int, cuda: bool) -> Bytes:
+    """An audit of `count` micro-batches alone: of the states the parameters, and of all of them together their sum."""
+    workers = max(1, min(threads, count)) if not cuda else 1
+    plain, sizes = plain_bytes(recipe, workers, cuda), sizes_of(recipe, cuda)
+    whole = count == recipe.batch.micro_batches
+    sums = 8 * sizes.parameters * (1 + workers) + (plain_sums(recipe) if whole else 0)
+    parts = tuple(
+        {"states before and after": ("parameters", 4 * sizes.parameters), "gradients": ("gradients", sums)}.get(
+            name, (name, size)
+        )
+        for name, size in plain.parts
+    )
+    total = sum(size for _, size in parts)
+    base = DEVICE_BASE if cuda else HOST_BASE
+    total += total // SPLIT if cuda else 0
+    return Bytes(total + base, HOST_BASE + 4 * sizes.parameters if cuda else 0, 0, parts)
+
+
+def plain_sums(recipe: Recipe) -> int:
+    """Bytes of the sum of the gradients of all micro-batches, and of its rounding."""
+    fold = recipe.numerics.fold
+    return (4 * (len(fold) + 2) if fold else 8) * parameter_count(recipe.model)
 
 
 def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool) -> Bytes:

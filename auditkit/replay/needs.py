@@ -7,10 +7,14 @@ from dataclasses import dataclass
 
 from auditkit.formats.digest import Digest
 from auditkit.formats.run import LEAVES, RECORDS, STATE_DOCUMENT, STATE_INDEX, STREAM, STREAM_INDEX
+from auditkit.formats.state import ShardEntry
+from auditkit.replay.parameters import parameter_frames
 from auditkit.replay.plan import Interval
 from auditkit.replay.published import state_index
 from auditkit.replay.run import Run
 from auditkit.replay.steps import StoredSteps
+
+PARAMETER = "parameter "  # before its name, as what a range is for
 
 
 @dataclass(frozen=True)
@@ -25,13 +29,14 @@ class FileNeed:
 
 @dataclass(frozen=True)
 class RangeNeed:
-    """`length` bytes at `offset` of a file: the tokens or the leaves of one step."""
+    """`length` bytes at `offset` of a file: the tokens or the leaves of one step, or a parameter in its `shard`."""
 
     path: str
     offset: int
     length: int
     step: int
     purpose: str
+    shard: ShardEntry | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,29 @@ def needs(run: Run, plan: Iterable[Interval], *, records: bool = True) -> Needs:
     return Needs((*chain, _whole(run, STREAM_INDEX, "token index"), *files), _ranges(run, steps))
 
 
+def part_needs(run: Run, step: int, *, records: bool = True) -> Needs:
+    """What an audit of some micro-batches of one step needs, whose start state is published: of the state the
+    parameters alone, of step 0 nothing, for they follow from the seed.
+    """
+    whole = needs(run, (Interval(step, step, ()),), records=records)
+    shards = {shard.path: shard for shard in state_index(run, step).files} if step else {}
+    folder = f"{run.published[step].path}/"
+    files = [need for need in whole.files if not need.path.startswith(folder)]
+    if not step:
+        return Needs(tuple(files), _ranges_of_step(run, step))
+    files += [need for need in whole.files if need.path.startswith(folder) and need.path[len(folder) :] not in shards]
+    frames = parameter_frames(state_index(run, step))
+    params = [
+        RangeNeed(f"{folder}{shard.path}", frame.offset, frame.length, step, f"{PARAMETER}{frame.name}", shard)
+        for shard, frame in frames
+    ]
+    return Needs(tuple(files), (*params, *_ranges_of_step(run, step)))
+
+
+def _ranges_of_step(run: Run, step: int) -> tuple[RangeNeed, ...]:
+    return _ranges(run, (step,)) if isinstance(run.steps, StoredSteps) else ()
+
+
 def _ranges(run: Run, steps: Iterable[int]) -> tuple[RangeNeed, ...]:
     assert isinstance(run.steps, StoredSteps)
     frames = run.steps.index.rows
@@ -99,7 +127,7 @@ def _whole(run: Run, path: str, purpose: str) -> FileNeed:
 
 
 def _is_here(run: Run, need: RangeNeed) -> bool:
-    artifact = run.manifest.artifact(need.path)
+    artifact = need.shard or run.manifest.artifact(need.path)
     return run.store.is_range_cached(
         need.path, need.offset, need.length, size=artifact.size, file_digest=artifact.digest
     )

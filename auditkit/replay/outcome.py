@@ -22,6 +22,19 @@ from auditkit.replay.report import FieldDifference
 
 
 @dataclass(frozen=True)
+class Fingerprint:
+    """What two replays of one step must have in common, without their arrays: root, values, work, or why they ended."""
+
+    root: str
+    values: tuple[object, ...]
+    said: str
+
+    def describe(self) -> str:
+        """The digests that stand for a replay in messages, or the reason why it has none."""
+        return self.said
+
+
+@dataclass(frozen=True)
 class Computed:
     """A replayed step: the state after it, the digests of its tensors and its root, and the values of the record."""
 
@@ -30,14 +43,11 @@ class Computed:
     root: str
     result: StepResult
 
-    def same_as(self, other: object) -> bool:
-        """Whether another replay gave the same bits: every tensor, by its digest, every value of the record, work."""
-        return isinstance(other, Computed) and self.root == other.root and _values(self) == _values(other)
-
-    def describe(self) -> str:
-        """The digests that stand for this replay in messages."""
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Every tensor, by its digest, every value of the record, and the work."""
         work = f", work {self.result.work}" if self.result.work else ""
-        return f"state {self.root}, gradient {self.result.gradient}{work}"
+        return Fingerprint(self.root, _values(self), f"state {self.root}, gradient {self.result.gradient}{work}")
 
     @property
     def obtained(self) -> Digests:
@@ -51,13 +61,28 @@ class Stopped:
 
     error: NonFinite
 
-    def same_as(self, other: object) -> bool:
-        """Whether another replay stopped in the same place."""
-        return isinstance(other, Stopped) and other.error.message == self.error.message
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The place where it stopped."""
+        return Fingerprint("", (), self.error.message)
 
-    def describe(self) -> str:
-        """The reason, which stands for this replay in messages."""
-        return self.error.message
+
+@dataclass(frozen=True)
+class Broken:
+    """A replay that ended in an error that no data cause: a flipped index or size, or a fault of this program.
+
+    A second replay tells them apart.
+    """
+
+    error: Exception
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The error."""
+        return Fingerprint("", (), f"{type(self.error).__name__}: {self.error}")
+
+
+Outcome = Computed | Stopped | Broken
 
 
 def replay(
@@ -69,17 +94,19 @@ def replay(
     *,
     work_key: bytes | None = None,
     cursor: Cursor = START,
-) -> Computed | Stopped:
+) -> Outcome:
     """Replay one step; a value that is not finite is an outcome of its own, which a second replay must repeat.
 
     work_key: 32 bytes, for the result's proof of work; cursor: where the steps under this recipe begin in their data.
     """
     try:
         new, result = backend.step(state, tokens, recipe, on_micro_batch=on_micro_batch, work_key=work_key)
+        digests = state_digests(new, recipe, backend.ops, cursor=cursor)
+        return Computed(new, digests, digests.root(new.step), result)
     except NonFinite as error:
         return Stopped(error)
-    digests = state_digests(new, recipe, backend.ops, cursor=cursor)
-    return Computed(new, digests, digests.root(new.step), result)
+    except (ArithmeticError, LookupError, ValueError) as error:
+        return Broken(error)
 
 
 def differences(
@@ -116,6 +143,12 @@ def _leaf_differences(
         if found:
             return tuple(found)
     return ()
+
+
+def scalar_difference(name: str, published: int, computed: np.float32) -> tuple[FieldDifference, ...]:
+    """The difference of a number of the record by its bits; none where they are equal."""
+    theirs, ours = _scalars(published, computed)
+    return () if theirs == ours else (FieldDifference(name, theirs, ours),)
 
 
 def _scalars(published: int, computed: np.float32) -> tuple[str, str]:

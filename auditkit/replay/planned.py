@@ -56,6 +56,19 @@ class Planned(Backend):
         """As Backend."""
         self.inner.self_test()
 
+    @property
+    def answers_in_between(self) -> bool:
+        """As Backend."""
+        return self.inner.answers_in_between
+
+    def known_answer(self, name: str) -> None:
+        """As Backend."""
+        self.inner.known_answer(name)
+
+    def forget(self) -> None:
+        """As Backend."""
+        self.inner.forget()
+
     def describe(self) -> dict[str, str]:
         """As Backend, and the plan where it is not the plain one."""
         return self.inner.describe() if self.holds else {**self.inner.describe(), "plan": self.layout.plan.describe()}

@@ -73,6 +73,10 @@ class Recorder:
         self._recorded: RecordedGradients | None = None
         self._no_room = False
 
+    def forget(self) -> None:
+        """Begin anew: launch directly, then record again."""
+        self._recipe, self._steps, self._recorded = None, 0, None
+
     @property
     def recording(self) -> bool:
         """Whether steps are played from a recording now."""

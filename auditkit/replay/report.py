@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import NoReturn
 
+from auditkit.formats.digest import Digest
+from auditkit.formats.micro_batches import MicroBatches
 from auditkit.formats.step_audit import Digests
 from auditkit.replay.compare import TensorDifference
 from auditkit.verdict import Verdict, worst
@@ -68,6 +70,31 @@ class FieldDifference:
 
 
 @dataclass(frozen=True)
+class PartReport:
+    """What was audited of a step of which only some micro-batches were asked for.
+
+    chosen              the micro-batches
+    expected, obtained  root over their published leaves, and over those computed here; "" where there are none
+    gradient            that of the whole step as it came out here, if all micro-batches were asked for, else ""
+    """
+
+    chosen: MicroBatches
+    expected: Digest
+    obtained: Digest = ""
+    gradient: Digest = ""
+
+    def to_dict(self) -> dict[str, object]:
+        """The part as JSON values."""
+        return {
+            "micro_batches": self.chosen.text,
+            "count": self.chosen.count,
+            "expected": self.expected,
+            "obtained": self.obtained,
+            "gradient": self.gradient,
+        }
+
+
+@dataclass(frozen=True)
 class StepReport:
     """The outcome for one step.
 
@@ -79,6 +106,7 @@ class StepReport:
     expected, obtained      the digests that the record claims, and those computed here; None where there are none
     work                    the proof of work under the caller's key; "" without a key or a result
     skipped                 why the recipe skips the step, in words; "" for one that takes its update
+    part                    None for a whole step; else what was asked for of it, and there is no state after it
     """
 
     step: int
@@ -101,6 +129,7 @@ class StepReport:
     started: datetime | None = None
     finished: datetime | None = None
     on_the_way: bool = False
+    part: PartReport | None = None
 
     def to_dict(self) -> dict[str, object]:
         """The step's outcome as JSON values."""
@@ -117,6 +146,7 @@ class StepReport:
             "obtained": asdict(self.obtained) if self.obtained else None,
             "work": self.work,
             "skipped": self.skipped,
+            "part": self.part.to_dict() if self.part else None,
             "message": self.message,
             "hint": self.hint,
             "checks": [check.to_dict() for check in self.checks],

@@ -9,15 +9,16 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from auditkit.errors import Incomplete, UsageError
+from auditkit.errors import Incomplete, MachineFault, UsageError
 from auditkit.formats.chain import chain, log_entries
-from auditkit.formats.digest import Digest
+from auditkit.formats.digest import Digest, content_digest
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import StepRecord, log_root
 from auditkit.formats.run import RunManifest
 from auditkit.formats.timeline import Segment
 from auditkit.replay.drawn import check_end
+from auditkit.replay.machine import HINT
 from auditkit.replay.steps import DerivedSteps, Steps, StoredSteps
 from auditkit.store import Clock, Progress, Silent, Store, SystemClock, locate
 from auditkit.store.locate import known
@@ -57,6 +58,7 @@ class Run:
 
     def __init__(self, store: Store, manifest: bytes, progress: Progress) -> None:
         self.store = store
+        self._bytes = manifest
         self.progress = progress  # of downloads and unpacking
         self.manifest = RunManifest.parse(manifest)
         self.timeline = self.manifest.timeline()
@@ -66,10 +68,34 @@ class Run:
         self.run_id = self.manifest.run_id()
         store.use_mirrors(self.manifest.mirrors)
         self.published = {state.step: state for state in self.manifest.states}
-        self.taken: Mapping[int, StepRecord] | None = None  # set where the signed log gave records, and not the file
+        self.taken: Mapping[int, StepRecord] | None
+        self.take(None)  # where the signed log gave records, these and not the file
 
     def __enter__(self) -> Run:
         return self
+
+    def afresh(self) -> Run:
+        """The same run, parsed again from the bytes of its manifest, everything else read again when it is needed.
+
+        Whoever closes this one closes both. MachineFault: the manifest, or a record that the signed log gave, changed
+        in memory.
+        """
+        if content_digest(self._bytes) != self.manifest_digest:
+            raise MachineFault("the manifest changed in memory while it was in use", hint=HINT)
+        fresh = Run(self.store, self._bytes, self.progress)
+        if self.taken is not None:
+            for step, record in self.taken.items():
+                if record.digest() != self._taken[step]:
+                    raise MachineFault(f"record {step} changed in memory while it was in use", hint=HINT)
+            fresh.take(self.taken)
+        elif fresh.log_root != fresh.manifest.log.root:
+            raise MachineFault("the records, read again, are not those of the manifest", hint=HINT)
+        return fresh
+
+    def take(self, records: Mapping[int, StepRecord] | None) -> None:
+        """Use these records of the signed log, which were checked, and not the file; None: the file."""
+        self.taken = records
+        self._taken = {step: record.digest() for step, record in (records or {}).items()}
 
     def __exit__(self, *_: object) -> None:
         self.store.close()

@@ -9,7 +9,7 @@ from auditkit.formats.digest import Digest
 from auditkit.model.state import State, document, initial_state, seeded_state
 from auditkit.replay.boundary import entered
 from auditkit.replay.compare import TensorDifference
-from auditkit.replay.confirm import HINT
+from auditkit.replay.machine import HINT
 from auditkit.replay.published import StoredState, open_state
 from auditkit.replay.run import Run
 
@@ -61,7 +61,12 @@ def _opened(opened: StoredState, run: Run, hold: bool) -> State:
 
 
 def _refuse_seed(run: Run, state: State, computed: Digest) -> None:
-    again = document(initial_state(run.recipe) if state.held else seeded_state(run.recipe), run.recipe).root()
+    """The error for a state 0 that the seed does not give, once both sides were read and derived again."""
+    fresh = run.afresh()
+    again = document(initial_state(fresh.recipe) if state.held else seeded_state(fresh.recipe), fresh.recipe).root()
     if again != computed:
         raise MachineFault(f"two derivations of state 0 from the seed differ: {computed} and {again}", hint=HINT)
-    raise SeedMismatch(run.state0, computed, open_state(run, 0).first_difference(state))
+    published = open_state(fresh, 0)
+    if published.document.root() == again:
+        raise MachineFault("the published state 0, read again, is what the seed gives", hint=HINT)
+    raise SeedMismatch(fresh.state0, computed, published.first_difference(state))

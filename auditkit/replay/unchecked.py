@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from auditkit.replay.report import StepReport
+from auditkit.replay.report import PartReport, StepReport
 from auditkit.replay.run import Run
 from auditkit.verdict import Verdict
 
@@ -14,13 +14,34 @@ def unchecked(run: Run, steps: Sequence[StepReport], log: Sequence[str] | None =
 
     `log` says what the check of the signed log left open, None that there was no such check.
     """
-    said = [_other_steps(run, steps), _changes(run, steps), *_states(run, steps)]
+    parts = [line for report in steps if report.part is not None for line in _part(report, report.part)]
+    others, steps = _other_steps(run, steps), [report for report in steps if report.part is None]
+    said = [*parts, others, _changes(run, steps), *_states(run, steps)]
     said += [
         f"whether {_tokens(run)} (`auditkit data --step N` does)",
         *_signature(run, log),
         "the quality of the data and of the model, and how the corpus came about",
     ]
     return tuple(text for text in said if text)
+
+
+def _part(report: StepReport, part: PartReport) -> list[str]:
+    """What remains of a step of which only some micro-batches were audited."""
+    others, step = part.chosen.others, report.step
+    word = "micro-batch" if len(others) == 1 else f"{len(others):,} micro-batches"
+    left = [f"the other {word} of step {step}: {_cut(others.text)}"] if others.ranges else []
+    whole = "" if part.gradient else "the step's gradient, loss, norm and learning rate, "
+    moments = f"the moments of state {step}: its document, whose root is in the record, has their digests"
+    return [
+        *left,
+        f"{whole}the update of step {step} (clipping, AdamW) and the state after it: whether they follow from the"
+        " gradients",
+        *([moments] if report.start == step else []),
+    ]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 80 else text[:76] + " ..."
 
 
 def _signature(run: Run, log: Sequence[str] | None) -> Sequence[str]:

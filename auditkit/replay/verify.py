@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 
-from auditkit.errors import AuditkitError, BadArtifact, UsageError
+from auditkit.errors import AuditkitError, BadArtifact, Unsupported, UsageError
 from auditkit.formats.digest import Digest
+from auditkit.formats.micro_batches import MicroBatches
 from auditkit.replay import arguments, machine
 from auditkit.replay.backend import Backend, choose
 from auditkit.replay.boundary import entered
+from auditkit.replay.chosen import Asked
 from auditkit.replay.interval import Replayer, WorkKey
 from auditkit.replay.log_check import LogCheck, check_links
+from auditkit.replay.paranoid import second
+from auditkit.replay.part import Audit
+from auditkit.replay.part_run import audit_part, check_asked, of_step, require_room
 from auditkit.replay.placing import planned
 from auditkit.replay.plan import Interval, intervals
 from auditkit.replay.published import open_state
@@ -19,7 +23,7 @@ from auditkit.replay.report import Check, Report, Status, StepReport, overall
 from auditkit.replay.run import Run, default_run, open_run
 from auditkit.replay.selection import Selection, select
 from auditkit.replay.unchecked import unchecked
-from auditkit.store.progress import Clock, Progress, Silent
+from auditkit.store.progress import Clock, Progress, Silent, SystemClock
 from auditkit.verdict import Verdict
 
 OUT_OF_MEMORY = "out of memory"
@@ -48,50 +52,63 @@ def verify(
     log: LogCheck | None = None,
     memory: int | str | None = None,
     program: Callable[[], Digest] | None = None,
+    paranoid: str | None = None,
+    micro_batches: Asked | None = None,
+    replay_to: bool = False,
 ) -> Report:
     """Verify one step, a half-open range of steps ("A:B", a pair or a range), or `random` steps drawn with `seed`.
 
-    `steps` may also be a list in words ("3,17,20:25"). `part` is "I/N": of the steps asked for, those of the I-th of N
-    machines, which replays from as few states as can be.
-    `run` is the name of a bundled run, a path or a URL (default: the bundled run); `artifacts` a folder or URL that is
-    tried first. `device` is "auto" or "cpu". `progress` is told of replayed micro-batches, `downloads` of fetched
-    bytes. `backend` replaces the device's own. `work_key` gives the key (32 bytes) of a run id and a step, under which
-    each wanted step's proof of work is made; `clock` says how long and when a step was replayed. `on_step` is given a
-    report of each wanted step alone as soon as there is one. `log` judges the signed log of a run that has one
-    (auditkit.verify has it judged); without, the report says that nobody asked. `memory` ("8GiB") is how much may be
-    used where the device computes, by default most of what is free. `program` names who may go on with what is left.
+    `steps` may also be a list in words ("3,17,20:25"); `part` is "I/N": of the steps those of the I-th of N machines,
+    which replays from as few states as can be. `micro_batches` ("0-3,7", "all", numbers) audits these alone of one
+    `step`, from the parameters and without its update; `replay_to` replays up to it where the state is not published.
 
-    Everything a publisher, the network or the machine can cause is a verdict of the report. Raises UsageError only, for
-    a call or a selection that makes no sense.
+    `run` is the name of a bundled run, a path or a URL (default: the bundled run); `artifacts` a folder or URL that is
+    tried first. `device` is "auto" or "cpu"; `backend` replaces the device's own; `paranoid` is "same" (everything is
+    computed twice, with known answers in between) or "both" (on a GPU and on the CPU). `progress` is told of replayed
+    micro-batches, `downloads` of bytes, `on_step` is given a report of each wanted step as soon as there is one.
+    `work_key` gives the key (32 bytes) of a run id and a step for the proof of work, `clock` says how long and when.
+    `log` judges the signed log (auditkit.verify has it judged); without, the report says that nobody asked. `memory`
+    ("8GiB") is how much may be used, by default most of what is free; `program` names who may go on with what is left.
+
+    Everything a publisher, the network or the machine can cause is a verdict of the report. Raises UsageError only.
     """
     selection = select(step=step, steps=steps, random=random, seed=seed, part=part)
+    check_asked(micro_batches, step, replay_to)
     arguments.check_options(device, threads, offline)
     named, nearer = arguments.place("run", run), arguments.place("artifacts", artifacts)
     folder, limit = arguments.folder("cache_dir", cache_dir), arguments.memory(memory)
-    draft = _Draft(default_run() if named is None else named, selection, on_step)
-    number: int | None = None
+    draft = _Draft(default_run() if named is None else named, selection, on_step, micro_batches, replay_to)
     try:
         # Before anything is fetched: a machine that cannot calculate, or a device that is not there, ends it here.
         ready = draft.ready(backend or choose(device, threads))
+        twice = second(paranoid, ready, threads)
         # 1 manifest
-        number = 1
+        draft.checking = 1
         draft.run = open_run(draft.name, artifacts=nearer, cache_dir=folder, offline=offline, progress=downloads)
     except UsageError:
         raise
     except AuditkitError as error:
-        return draft.failed(error, number)
-    shown = progress or Silent()
+        return draft.failed(error, draft.checking)
     with draft.run:
-        begin = functools.partial(planned, backend=ready, memory=limit, progress=shown, program=program, clock=clock)
-        replayer = functools.partial(Replayer, draft.run, progress=shown, work_key=work_key, clock=clock)
-        return _verify(draft, draft.run, lambda run, plan: replayer(draft.under(begin(run, plan))), shown, log)
+        audit = Audit(draft.run, ready, progress or Silent(), clock or SystemClock(), work_key, twice)
+        return _verify(draft, audit, limit, program, log)
 
 
 class _Draft:
     """A report in the making."""
 
-    def __init__(self, name: str, selection: Selection, on_step: Callable[[Report], None] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        selection: Selection,
+        on_step: Callable[[Report], None] | None = None,
+        asked: Asked | None = None,
+        replay_to: bool = False,
+    ) -> None:
         self.name = name
+        self.asked, self.replay_to = asked, replay_to
+        self.checking: int | None = None  # the check under way, before there is a run
+        self.chosen: MicroBatches | None = None  # where only these of one step were asked for
         self.selection = selection
         self.on_step = on_step
         self.backend: Backend | None = None
@@ -134,7 +151,7 @@ class _Draft:
         skipped = [Check(number, Status.SKIPPED) for number in range(1, 4) if number not in done]
         return Report(
             run=self.run.name if self.run else self.name,
-            selection=self.selection.describe(),
+            selection=self.selection.describe() + (f", {self.chosen.describe()}" if self.chosen else ""),
             verdict=verdict,
             run_id=self.run.run_id if self.run else "",
             manifest=self.run.manifest_digest if self.run else "",
@@ -157,13 +174,12 @@ class _Draft:
 
 
 def _verify(
-    draft: _Draft,
-    run: Run,
-    replayer: Callable[[Run, Sequence[Interval]], Replayer],
-    progress: Progress,
-    log: LogCheck | None,
+    draft: _Draft, audit: Audit, memory: int | None, program: Callable[[], Digest] | None, log: LogCheck | None
 ) -> Report:
+    run = audit.run
     draft.wanted = draft.selection.resolve(run.size, run.published)
+    if draft.asked is not None:
+        draft.chosen = of_step(run, draft.wanted[0], draft.asked, draft.replay_to)
     # 1 manifest
     draft.checks.append(Check(1, Status.OK, run.manifest_digest))
     plan = intervals(draft.wanted, run.published)
@@ -173,11 +189,19 @@ def _verify(
         except AuditkitError as error:
             return draft.failed(error, number)
     try:
-        ready = replayer(run, plan)
+        if draft.chosen is not None and plan[0].start == draft.wanted[0]:
+            require_room(run, plan[0].start, draft.chosen, audit.backend, memory)
+            replayer = None
+        else:
+            replayer = _replayer(draft, audit, plan, memory, program)
     except AuditkitError as error:
         return draft.failed(error)
     # 4 to 8, step by step
-    _replay_all(draft, ready, plan, run, progress)
+    if draft.chosen is not None:
+        for report in audit_part(audit, replayer, plan[0], draft.chosen):
+            draft.add(report)
+    elif replayer is not None:
+        _replay_all(draft, replayer, plan, run, audit.progress)
     verdict = overall(draft.steps, draft.wanted)
     return draft.report(verdict)
 
@@ -193,7 +217,8 @@ def _record_checks(
             return check_log(run)
         draft.log = ()  # asked for, whatever comes of it
         found = log.check(run, needed)
-        draft.log, run.taken = found.not_checked, found.records
+        draft.log = found.not_checked
+        run.take(found.records)
         if needed is not None:
             return found.detail
         return f"{check_log(run)}; {found.detail}" if found.detail else check_log(run)
@@ -254,6 +279,25 @@ def _other_root(run: Run) -> str:
                 continue  # it cannot be had here: that explains nothing
     which = "the manifest, or of its segments," if run.timeline.later else "the manifest"
     return f"records were changed or swapped, or the recipe or data of {which} are not those of the records"
+
+
+def _replayer(
+    draft: _Draft,
+    audit: Audit,
+    plan: Sequence[Interval],
+    memory: int | None,
+    program: Callable[[], Digest] | None,
+) -> Replayer:
+    """What replays the steps, under the plan that this machine allows. Raises Unsupported."""
+    run, clock, progress = audit.run, audit.clock, audit.progress
+    begun = draft.under(planned(run, plan, audit.backend, memory, progress, program=program, clock=clock))
+    second = begun if audit.second is audit.backend else audit.second
+    if second is not None and second is not begun and not begun.holds:
+        raise Unsupported(
+            "--paranoid=both needs room for everything in memory, on both kinds of devices",
+            hint="--paranoid computes twice on one",
+        )
+    return Replayer(run, begun, progress, work_key=audit.work_key, clock=clock, second=second)
 
 
 def _same_root(run: Run, root: str) -> str:

@@ -21,12 +21,20 @@ from auditkit.formats.fields import UPDATE
 from auditkit.formats.limits import LIMITS
 from auditkit.formats.record import StepRecord
 from auditkit.formats.statement import Statement
-from auditkit.formats.step_audit import PREDICATE_TYPE, Digests, StepAudit, sha256_of, subject_name
+from auditkit.formats.step_audit import (
+    PART_TYPE,
+    PREDICATE_TYPE,
+    AuditedPart,
+    Digests,
+    StepAudit,
+    sha256_of,
+    subject_name,
+)
 from auditkit.formats.svr import SimpleResult
 from auditkit.formats.times import seconds
 from auditkit.trust.envelope import signer
 from auditkit.trust.keys import PublicKey
-from auditkit.trust.rows import NO_RESULT, Entry
+from auditkit.trust.rows import NO_RESULT, Entry, part_outcome
 from auditkit.verdict import Verdict
 
 Parsed = TypeVar("Parsed")
@@ -54,12 +62,15 @@ class Attested:
     family: str
     automation: str
     finished: str
+    part: AuditedPart | None = None
 
     @property
     def outcome(self) -> str:
         """The result of a MISMATCH in every digest, so that equal texts are equal results; "" for other verdicts."""
         if self.verdict is not Verdict.MISMATCH:
             return ""
+        if self.part is not None:
+            return part_outcome(self.part.micro_batches.text, self.part.computed, self.part.gradient)
         found = self.computed
         return f"{found.state} {found.gradient} {found.micro_batches}" if found else NO_RESULT
 
@@ -73,6 +84,7 @@ class Attested:
             finished=seconds(self.finished),
             automation=self.automation,
             outcome=self.outcome,
+            part=f"{self.part.micro_batches.text}/{self.part.micro_batches.count}" if self.part else "",
         )
 
 
@@ -143,7 +155,7 @@ def _signed_statement(data: bytes, keys: Mapping[str, PublicKey]) -> tuple[Publi
 def _attestation(data: bytes, key: PublicKey, statement: Statement) -> tuple[Attested, StepAudit]:
     # 3 predicate: ours, without unknown fields, without contradictions
     _check_type(statement.predicate_type)
-    audit = _believed(StepAudit.from_value, statement.predicate)
+    audit = _believed(lambda value: StepAudit.from_value(value, statement.predicate_type), statement.predicate)
     # 4 subject: this step of this run
     subject = statement.subjects[0]
     if subject.name != subject_name(audit.run, audit.step):
@@ -166,12 +178,10 @@ def _summary(data: bytes, key: PublicKey, statement: Statement) -> Summary:
 
 
 def _check_type(found: str) -> None:
-    if found == PREDICATE_TYPE:
+    if found in (PREDICATE_TYPE, PART_TYPE):
         return
     if _VERSIONED.fullmatch(found):
-        raise Unsupported(
-            f"a predicate of type {shown(found)}, this verifier knows {shown(PREDICATE_TYPE)}", hint=UPDATE
-        )
+        raise Unsupported(f"a predicate of type {shown(found)}, this verifier knows {shown(PART_TYPE)}", hint=UPDATE)
     raise Untrusted(f"a predicate of type {shown(found)}, not {shown(PREDICATE_TYPE)}")
 
 
@@ -197,6 +207,7 @@ def _attested(envelope: Digest, key: PublicKey, sha256: Digest, audit: StepAudit
         family=audit.machine.family,
         automation=audit.automation,
         finished=audit.finished,
+        part=audit.part,
     )
 
 
@@ -219,6 +230,7 @@ def _check_record(audit: StepAudit, sha256: Digest, records: Sequence[StepRecord
         "record": (audit.record, record.digest()),
         "expected": (audit.expected, Digests.of(record)),
         "numerics": (audit.numerics, record.numerics),
+        "part.count": (audit.part.micro_batches.count if audit.part else record.micro_batches, record.micro_batches),
     }
     for name, (said, published) in claims.items():
         if said != published:

@@ -59,10 +59,12 @@ class Checked:
         found: dict[str, object] = {"path": self.path, "accepted": self.says is not None, "verdict": self.verdict.name}
         if self.says is None:
             return {**found, "message": self.message, "hint": self.hint}
+        part = None if isinstance(self.says, Summary) else self.says.part
         says = "SVR" if isinstance(self.says, Summary) else self.says.verdict.name
         return {
             **found,
             "says": says,
+            "micro_batches": part.micro_batches.text if part else "",
             "subject": self.subject,
             "step": self.says.step,
             "run_id": "" if isinstance(self.says, Summary) else self.says.run_id,

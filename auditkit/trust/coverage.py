@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from auditkit.errors import UsageError
+from auditkit.trust.parts import StepParts, step_parts
 from auditkit.trust.rows import AUTOMATION, Rows
 from auditkit.verdict import Verdict
 
@@ -35,7 +36,7 @@ class Status(enum.IntEnum):
     MISMATCH = 0  # `threshold` keys or more computed one and the same other result, none says MATCH
     DISPUTED = 1  # any other step with a MISMATCH
     OPEN = 2  # no MATCH
-    PARTIAL = 3  # fewer keys or families than the policy asks for
+    PARTIAL = 3  # fewer keys or families than the policy asks for, or of some micro-batches only
     COVERED = 4
 
 
@@ -59,6 +60,9 @@ class Coverage:
     hardware families among the matches. `counts` and `stands` are (rows,) bool: whether an attestation may count, and
     whether it is (or repeats) what its key says now. `reasons` tells why those of a (key, automation) do not count.
     `by_family` is the number of steps with a MATCH that stands, for each hardware family.
+
+    All of this is of attestations of whole steps. Those of some micro-batches are `part_rows`, `part_counts` which of
+    them may count, and `parts` what they say, by step; they make no step covered.
     """
 
     rows: Rows
@@ -74,6 +78,9 @@ class Coverage:
     reasons: dict[tuple[int, int], str]
     votes: Votes
     by_family: dict[str, int]
+    part_rows: Rows
+    part_counts: Flags
+    parts: dict[int, StepParts]
 
     @cached_property
     def totals(self) -> dict[Status, int]:
@@ -104,19 +111,21 @@ class Coverage:
     def not_verifiable(self, verdict: Verdict) -> Array:
         """Open steps for which a key that counts reports `verdict` (UNAVAILABLE, BAD_ARTIFACT), ascending."""
         reported = np.zeros(self.size, np.bool_)
-        reported[self.rows.step[self.counts & (self.rows.verdict == verdict.code)]] = True
+        for rows, counts in ((self.rows, self.counts), (self.part_rows, self.part_counts)):
+            reported[rows.step[counts & (rows.verdict == verdict.code)]] = True
         return np.flatnonzero(reported & (self.status == Status.OPEN))
 
     @property
     def contradictions(self) -> list[tuple[int, int]]:
         """(step, index of the key) of keys that count and said two different things of one step."""
         votes = self.votes
-        return list(zip(votes.step[votes.torn].tolist(), votes.key[votes.torn].tolist(), strict=True))
+        found = set(zip(votes.step[votes.torn].tolist(), votes.key[votes.torn].tolist(), strict=True))
+        return sorted(found | {(step, key) for step, part in self.parts.items() for key in part.torn})
 
     @cached_property
     def by_key(self) -> dict[str, Array]:
-        """For each key, (keys,) i64: attestations, those of them that count, those without a result; steps that it says
-        MATCH and MISMATCH of.
+        """For each key, (keys,) i64: attestations of whole steps, those of them that count, those without a result;
+        steps that it says MATCH and MISMATCH of; attestations of parts of steps.
         """
         votes, keys = self.votes, len(self.rows.keys)
         return {
@@ -125,6 +134,7 @@ class Coverage:
             "match": np.bincount(votes.key[votes.statement == 0], minlength=keys),
             "mismatch": np.bincount(votes.key[votes.statement > 0], minlength=keys),
             "undecided": np.bincount(self.rows.key[~self.rows.decided], minlength=keys),
+            "parts": np.bincount(self.part_rows.key, minlength=keys),
         }
 
     def why_not(self, key: int) -> str:
@@ -162,7 +172,10 @@ def cover(rows: Rows, trust: Voters, size: int) -> Coverage:
     """The coverage of a run of `size` steps. UsageError: a row of a step that the run does not have."""
     if len(rows.step) and not (0 <= int(rows.step.min()) and int(rows.step.max()) < size):
         raise UsageError(f"an attestation is about a step outside 0 to {size - 1}")
-    counts, reasons = _counting(rows, trust)
+    all_counts, reasons = _counting(rows, trust)
+    parts, of_part = step_parts(rows, all_counts, trust.threshold), rows.part >= 0
+    part_rows, part_counts = rows.take(of_part), all_counts[of_part]
+    rows, counts = rows.take(~of_part), all_counts[~of_part]
     votes, stands = _votes(rows, counts & rows.decided)
     matches = _per_step(votes.step[votes.statement == 0], size)
     mismatches = _per_step(votes.step[votes.statement > 0], size)
@@ -174,6 +187,10 @@ def cover(rows: Rows, trust: Voters, size: int) -> Coverage:
     status[matches == 0] = Status.OPEN
     status[mismatches > 0] = Status.DISPUTED
     status[(agreeing >= trust.threshold) & (matches == 0)] = Status.MISMATCH
+    for step, part in parts.items():
+        status[step] = _with_part(Status(int(status[step])), part, int(matches[step]))
+        against = votes.key[(votes.step == step) & (votes.statement > 0)].tolist() if part.accusing else ()
+        mismatches[step] += len(part.accusing.difference(against))
     return Coverage(
         rows=rows,
         size=size,
@@ -188,7 +205,19 @@ def cover(rows: Rows, trust: Voters, size: int) -> Coverage:
         reasons=reasons,
         votes=votes,
         by_family=dict(zip(rows.families, np.bincount(matched % kinds, minlength=kinds).tolist(), strict=False)),
+        part_rows=part_rows,
+        part_counts=part_counts,
+        parts=parts,
     )
+
+
+def _with_part(status: Status, part: StepParts, matches: int) -> Status:
+    """The status of a step of which audits of some micro-batches speak too: it gets worse, or not open any more."""
+    if part.agreed and not matches:
+        return Status.MISMATCH
+    if part.accusing:
+        return min(status, Status.DISPUTED)
+    return Status.PARTIAL if status is Status.OPEN and any(span.keys for span in part.spans) else status
 
 
 def ranges(flags: Flags) -> list[tuple[int, int]]:

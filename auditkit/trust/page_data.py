@@ -30,7 +30,7 @@ MEANINGS = {
     Status.MISMATCH: "as many auditors as the policy asks for computed one and the same other result, and none a match",
     Status.DISPUTED: "an auditor computed another result, and either others do not agree with it or they are too few",
     Status.OPEN: "no auditor who counts says that the step matched",
-    Status.PARTIAL: "matched, by fewer auditors or kinds of hardware than the policy asks for",
+    Status.PARTIAL: "matched, by fewer auditors or kinds of hardware than the policy asks for, or in part only",
     Status.COVERED: "matched, by as many auditors and kinds of hardware as the policy asks for",
 }
 

@@ -15,6 +15,12 @@ AUTOMATION = ("", "ci", "nightly")  # the column holds the index
 NO_RESULT = "no result"  # the outcome of a MISMATCH whose step ends without one
 
 
+def part_outcome(micro_batches: str, leaves: str, gradient: str) -> str:
+    """The outcome of a MISMATCH of some micro-batches: which, root of their leaves, gradient root if it is known."""
+    said = f"leaves {leaves}" + (f" gradient {gradient}" if gradient else "") if leaves else NO_RESULT
+    return f"micro-batches {micro_batches}: {said}"
+
+
 def outcome_words(outcome: str) -> list[str]:
     """A result in words, an item for each digest."""
     names, digests = ("state", "gradient", "micro-batches"), outcome.split(" ")
@@ -33,14 +39,16 @@ class Entry(NamedTuple):
     finished: int  # seconds since 1970
     automation: str = ""
     outcome: str = ""
+    part: str = ""  # of an audit of some micro-batches: which, and of how many, "0-3,7/16"
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Columns of one length, and the sorted texts that `key`, `family` and `outcome` are indices of.
+    """Columns of one length, and the sorted texts that `key`, `family`, `outcome` and `part` are indices of.
 
     `verdict` holds verdict codes, `automation` indices of AUTOMATION, `finished` seconds since 1970 as signed.
     `outcome` is -1 unless the verdict is MISMATCH; equal outcomes are equal results, in every digest.
+    `part` is -1 for an audit of a whole step.
     """
 
     step: NDArray[np.int64]
@@ -50,9 +58,11 @@ class Rows:
     automation: NDArray[np.uint8]
     outcome: NDArray[np.int32]
     finished: NDArray[np.int64]
+    part: NDArray[np.int32]
     keys: tuple[str, ...]
     families: tuple[str, ...]
     outcomes: tuple[str, ...]
+    parts: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.step)
@@ -69,6 +79,7 @@ class Rows:
         keys, key = _indexed([e.keyid for e in found])
         families, family = _indexed([e.family for e in found])
         outcomes, outcome = _indexed([e.outcome if e.verdict is Verdict.MISMATCH else "" for e in found], absent="")
+        parts, part = _indexed([e.part for e in found], absent="")
         return cls(
             step=np.array([e.step for e in found], np.int64),
             key=key.astype(np.int32),
@@ -77,17 +88,19 @@ class Rows:
             automation=np.array([AUTOMATION.index(e.automation) for e in found], np.uint8),
             outcome=outcome.astype(np.int32),
             finished=np.array([e.finished for e in found], np.int64),
+            part=part.astype(np.int32),
             keys=keys,
             families=families,
             outcomes=outcomes,
+            parts=parts,
         )
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
         """All rows of several parts, one part after the other; the texts are those of any part, sorted."""
-        keys, families, outcomes = (
+        keys, families, outcomes, texts = (
             tuple(sorted({text for part in parts for text in getattr(part, name)}))
-            for name in ("keys", "families", "outcomes")
+            for name in ("keys", "families", "outcomes", "parts")
         )
 
         def column(name: str) -> Any:
@@ -106,9 +119,11 @@ class Rows:
             automation=column("automation").astype(np.uint8),
             outcome=renamed("outcome", "outcomes", outcomes).astype(np.int32),
             finished=column("finished").astype(np.int64),
+            part=renamed("part", "parts", texts).astype(np.int32),
             keys=keys,
             families=families,
             outcomes=outcomes,
+            parts=texts,
         )
 
     def take(self, chosen: NDArray[Any]) -> Self:
@@ -121,19 +136,21 @@ class Rows:
             self.automation[chosen],
             self.outcome[chosen],
             self.finished[chosen],
+            self.part[chosen],
             self.keys,
             self.families,
             self.outcomes,
+            self.parts,
         )
 
     def compact(self) -> Self:
         """The same rows, without texts that no row refers to."""
-        (key, keys), (family, families), (outcome, outcomes) = (
+        (key, keys), (family, families), (outcome, outcomes), (part, parts) = (
             _used(getattr(self, name), getattr(self, own))
-            for name, own in (("key", "keys"), ("family", "families"), ("outcome", "outcomes"))
+            for name, own in (("key", "keys"), ("family", "families"), ("outcome", "outcomes"), ("part", "parts"))
         )
-        columns = (self.step, key, self.verdict, family, self.automation, outcome, self.finished)
-        return type(self)(*columns, keys, families, outcomes)
+        columns = (self.step, key, self.verdict, family, self.automation, outcome, self.finished, part)
+        return type(self)(*columns, keys, families, outcomes, parts)
 
 
 def _used(index: NDArray[np.int32], texts: tuple[str, ...]) -> tuple[NDArray[np.int32], tuple[str, ...]]:

@@ -51,7 +51,7 @@ def test_an_audit_comes_back(audit: StepAudit) -> None:
 
 
 def test_every_field_is_written() -> None:
-    assert set(MATCH.to_value()) == {field.name for field in dataclasses.fields(StepAudit)}
+    assert set(MATCH.to_value()) == {field.name for field in dataclasses.fields(StepAudit)} - {"part"}  # of version 2
     assert set(UNAVAILABLE.to_value()) == set(MATCH.to_value()) - {"computed"}
 
 

@@ -61,7 +61,7 @@ def bad_statements(maker: Maker) -> Bad:
         "another predicate": Statement((subject,), "https://example.org/other", run),
         "no subject of a step": Statement((replace(subject, name="step 5"),), PREDICATE_TYPE, audit.to_value()),
     }
-    newer = Statement((subject,), PREDICATE_TYPE.replace(":v1", ":v2"), run)
+    newer = Statement((subject,), PREDICATE_TYPE.replace(":v1", ":v3"), run)
     return {
         **{name: (sign(statement, key(1)).encode(), Verdict.UNTRUSTED) for name, statement in found.items()},
         "a newer predicate": (sign(newer, key(1)).encode(), Verdict.UNSUPPORTED),

@@ -12,7 +12,7 @@ import pytest
 from auditkit.errors import Unsupported, UsageError
 from auditkit.formats.merkle import leaf_hash
 from auditkit.registry import schema
-from auditkit.registry.database import Database, New, Stored
+from auditkit.registry.database import PARTS, Database, New, Stored, add_key
 from tests.registry.conftest import META, OpenEngine
 
 RUN = b"\x11" * 32
@@ -82,7 +82,7 @@ def test_what_is_read_is_what_was_stored(db: Database) -> None:
     assert db.body(item.envelope) == (0, item.body)
     assert db.body(b"\0" * 32) is None
     assert db.received(0, most=5) == [(1_800_000_000, item.body)]
-    assert db.of_step(0, 5, most=5) == [(0, item.envelope, item.keyid, 3)]
+    assert db.of_step(0, 5, most=5) == [(0, item.envelope, item.keyid, 3, "")]
     assert db.facts(1) == db.of_step(0, 6, most=5) == []
 
 
@@ -138,9 +138,45 @@ def test_a_run_keeps_its_number(db: Database) -> None:
 
 
 def test_tables_are_made_once(db: Database, open_engine: OpenEngine) -> None:
-    assert db.meta == {"schema": "1", **META}
+    assert db.meta == {"schema": "2", **META}
     with pytest.raises(UsageError, match="holds a registry already"):
         schema.create(open_engine(False), META)
+
+
+def test_tables_of_version_1_are_brought_up_to_date(database: Database, open_engine: OpenEngine) -> None:
+    """They held audits of whole steps only."""
+    database.add_run(RUN, "tiny", 100)
+    append(database, new(5))
+    with database.engine.writing() as session:
+        session.run("ALTER TABLE attestations DROP COLUMN part")
+        session.run("UPDATE meta SET value = '1' WHERE name = 'schema'")
+    again = Database(open_engine(False))
+    assert again.meta["schema"] == "2"
+    assert [fact.part for fact in again.facts(0)] == [""]
+    append(again, replace(new(6), part="0-3/8"))
+    assert [fact.part for fact in again.facts(0)] == ["", "0-3/8"]
+    assert Database(open_engine(False)).meta == again.meta
+
+
+def test_parts_of_a_step_are_limited_by_themselves(db: Database) -> None:
+    """Or a key that has audited a few micro-batches could not hand in the whole step any more."""
+    parts = [replace(new(5, word=f"part {n}"), part=f"{n}/99") for n in range(MOST * PARTS + 1)]
+    taken = append(db, *parts)
+    assert [one.position for one in taken[-2:]] == [MOST * PARTS - 1, None]
+    wholes = append(db, *(new(5, word=f"whole {n}") for n in range(MOST + 1)))
+    assert [one.position is None for one in wholes] == [False] * MOST + [True]
+    assert append(db, replace(new(5, word="late"), part="1/99"))[0].position is None
+    assert db.of_step(0, 5, most=1)[0][4] == "0/99"
+
+
+def test_a_part_does_not_end_the_lease_on_its_step(db: Database) -> None:
+    with db.engine.writing() as session:
+        key = add_key(session, bytes([1]) * 32, bytes([1]) * 32)
+        session.run("INSERT INTO leases VALUES (0, 5, ?, 9)", (key,))
+    for item, left in ((replace(new(5), part="0/8"), 1), (new(5, word="whole"), 0)):
+        append(db, item)
+        with db.engine.reading() as session:
+            assert session.run("SELECT count(*) FROM leases")[0][0] == left
 
 
 def test_a_database_without_tables_is_refused(open_engine: OpenEngine) -> None:
@@ -150,7 +186,7 @@ def test_a_database_without_tables_is_refused(open_engine: OpenEngine) -> None:
 
 def test_tables_of_a_newer_registry_are_refused(db: Database, open_engine: OpenEngine) -> None:
     with db.engine.writing() as session:
-        session.run("UPDATE meta SET value = '2' WHERE name = 'schema'")
-    with pytest.raises(Unsupported, match="tables of version 2, this registry knows 1") as caught:
+        session.run("UPDATE meta SET value = '3' WHERE name = 'schema'")
+    with pytest.raises(Unsupported, match="tables of version 3, this registry knows 2") as caught:
         Database(open_engine(False))
     assert caught.value.hint

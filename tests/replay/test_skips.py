@@ -218,3 +218,13 @@ def test_a_run_without_the_rule_shows_nothing_of_it(honest: Path) -> None:
     with open_run(str(honest)) as run:
         assert "divergence" not in show_run(run) and "skipped" not in show_log(run)
         assert "skipped" not in show_step(run, 3)
+
+
+def test_micro_batches_of_skipped_steps(published: Path) -> None:
+    """Those of a large step are as any others; those of a step without a result are declared, and tell nothing."""
+    for number, kind in enumerate(KINDS[:4]):
+        report = auditkit.verify(published, step=number, micro_batches="all", replay_to=True)
+        assert report.verdict is (Verdict.INCOMPLETE if kind == NO_RESULT else Verdict.MATCH), number
+        if kind == NO_RESULT:
+            assert "its leaves are declared" in report.steps[-1].message
+            assert report.steps[-1].hint == f"only the whole step tells: --step {number}"

@@ -78,5 +78,7 @@ def many(count: int, size: int, keys: int, *, seed: int = 3) -> Coverage:
         keys=tuple(f"{n:064x}" for n in range(keys)),
         families=("cpu-arm64", "cpu-x86_64", "cuda-sm_90"),
         outcomes=("state 00",),
+        part=np.full(count, -1, np.int32),
+        parts=(),
     )
     return cover(rows, Anyone(2), size)

@@ -172,7 +172,7 @@ def test_a_step_with_equal_digests_is_another_step() -> None:
 
 def test_a_newer_predicate_is_unsupported() -> None:
     with pytest.raises(Unsupported, match="this verifier knows") as caught:
-        read(resigned(edited("predicateType", "urn:auditkit:predicate:step-audit:v2")))
+        read(resigned(edited("predicateType", "urn:auditkit:predicate:step-audit:v3")))
     assert "update" in caught.value.hint
 
 

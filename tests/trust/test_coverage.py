@@ -249,6 +249,8 @@ def test_a_million_attestations_against_the_slow_reading_of_some_steps() -> None
         keys=tuple(f"{n:064x}" for n in range(1000)),
         families=tuple("abcde"),
         outcomes=("x", "y"),
+        part=np.full(count, -1, np.int32),
+        parts=(),
     )
     rule = Anyone(3, 2)
     found = cover(rows, rule, size)

@@ -1,0 +1,134 @@
+"""The repetition before a mismatch: nothing that the first replay used is used again."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import auditkit
+from auditkit.errors import MachineFault
+from auditkit.numerics import attention, reference
+from auditkit.replay.backend import Backend
+from auditkit.replay.run import open_run
+from auditkit.verdict import Verdict
+from tests.faults import memory
+from tests.faults.campaign import quickly
+from tests.faults.memory import Faulty
+from tests.replay.make_run import Parts, flip_state, publish
+
+
+@pytest.mark.parametrize("step", [4, 6])
+@pytest.mark.parametrize("place", ["parameter", "tokens", "record", "recipe"])
+def test_one_flip_of_an_input_is_no_mismatch(honest: Path, place: str, step: int) -> None:
+    """Step 6 is reached from state 5, so its start state is computed here."""
+    seen = set()
+    for seed in range(6):
+        backend = memory.backend(place, random.Random(f"{place} {seed}"), 1, step)
+        with quickly():
+            seen.add(auditkit_verdict(honest, step, backend))
+    assert seen <= {Verdict.MATCH, Verdict.MACHINE_FAULT, Verdict.BAD_ARTIFACT}
+    assert Verdict.MACHINE_FAULT in seen
+
+
+def auditkit_verdict(folder: Path, step: int, backend: Backend) -> Verdict:
+    from auditkit.replay.verify import verify
+
+    return verify(folder, step=step, backend=backend).verdict
+
+
+def test_tokens_that_change_in_memory_are_a_machine_fault(honest: Path) -> None:
+    def hurt(state: Any, tokens: Any) -> None:
+        if not done:
+            done.append(True)
+            memory.flip(tokens, random.Random(1))
+
+    done: list[bool] = []
+    report = auditkit.verify(honest, step=4, backend=Faulty(reference, 1, "faulty", hurt=hurt))
+    assert report.verdict is Verdict.MACHINE_FAULT
+
+
+def test_the_second_replay_gets_arrays_of_its_own(parts: Parts, tmp_path: Path) -> None:
+    lie = parts.copy()
+    lie.states[5] = flip_state(parts.states[5], "params", "model.norm.weight", 0)
+    lie.states[6] = lie.states[5]
+    folder = publish(lie, tmp_path / "lie")
+    seen: list[tuple[int, int]] = []
+
+    def note(state: Any, tokens: Any) -> None:
+        seen.append((state.params["model.norm.weight"].ctypes.data, tokens.ctypes.data))
+        kept.append((state, tokens))  # or the memory may be used again
+
+    kept: list[Any] = []
+    report = auditkit.verify(folder, step=4, backend=Faulty(reference, 1, "noting", hurt=note))
+    assert report.verdict is Verdict.MISMATCH
+    (first, first_tokens), (second, second_tokens) = seen[:2]
+    assert first != second and first_tokens != second_tokens
+
+
+def test_a_table_that_is_kept_between_steps_is_made_anew(honest: Path) -> None:
+    """The mask of the attention stays from step to step: a bit flipped in it would spoil both replays alike."""
+    spans = attention.spans
+
+    def hurt(state: Any, tokens: Any) -> None:
+        if done:
+            return
+        done.append(True)
+        for span in spans(2, 16, 0, 8):
+            for array in memory.arrays_in(span):
+                array.flags.writeable = True
+                array[...] = 0
+
+    done: list[bool] = []
+    auditkit.verify(honest, step=4)
+    report = auditkit.verify(honest, step=4, backend=Faulty(reference, 1, "faulty", hurt=hurt))
+    assert report.verdict in (Verdict.MATCH, Verdict.MACHINE_FAULT)
+    assert auditkit.verify(honest, step=4).verdict is Verdict.MATCH or spans.cache_clear() is None
+
+
+def test_a_run_read_afresh_is_the_same_or_a_machine_fault(honest: Path) -> None:
+    with open_run(str(honest)) as run:
+        fresh = run.afresh()
+        assert fresh.record(4) == run.record(4) and fresh.record(4) is not run.record(4)
+        run._bytes = run._bytes.replace(b'"tiny"', b'"tinz"')
+        with pytest.raises(MachineFault, match="the manifest changed in memory"):
+            run.afresh()
+
+
+def test_an_error_that_comes_once_is_a_machine_fault_and_one_that_comes_twice_a_bug(honest: Path) -> None:
+    class Breaks(Backend):
+        times = 1
+
+        def step(self, *arguments: Any, **options: Any) -> Any:
+            if type(self).times:
+                type(self).times -= 1
+                raise IndexError("index 70000 is out of bounds")
+            return super().step(*arguments, **options)
+
+    report = auditkit.verify(honest, step=4, backend=Breaks(reference, 1, "breaks"))
+    assert report.verdict is Verdict.MACHINE_FAULT
+    assert "IndexError: index 70000" in report.steps[0].message
+    Breaks.times = 2
+    with pytest.raises(IndexError):
+        auditkit.verify(honest, step=4, backend=Breaks(reference, 1, "breaks"))
+
+
+def test_seed_and_state_0_are_compared_once_more(honest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A derivation that goes wrong once accuses nobody."""
+    from auditkit.replay import start
+
+    make, calls = start.initial_state, []
+
+    def once(recipe: Any) -> Any:
+        state = make(recipe)
+        calls.append(1)
+        if len(calls) == 1:
+            state.params["model.norm.weight"][0] = np.float32(1.5)
+        return state
+
+    monkeypatch.setattr(start, "initial_state", once)
+    report = auditkit.verify(honest, step=0)
+    assert report.verdict is Verdict.MACHINE_FAULT
