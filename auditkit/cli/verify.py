@@ -42,18 +42,14 @@ def verify(
     """Verify steps of a run: replay them here and compare every digest with the published one.
 
     Choose exactly one of --step, --steps and --random. A step whose start state is not published is reached from the
-    last one before it that is, every record on the way checked too. --micro-batch audits a part of one step.
-    With --attest, an attestation is signed for each step, whether it matches or not. The signed log of a run that has
-    one is verified as well; --publisher and --policy say whose.
+    last one before it that is. --micro-batch audits a part of one step. With --attest, each step is attested, whether
+    it matches or not. A signed log is verified as well; --publisher and --policy say whose it must be.
     """
     from auditkit.audit.verify import verify as replay_and_compare
     from auditkit.cli.progress import Board
 
-    options.check(
-        step, steps, random, seed, part, micro_batch, replay_to, memory
-    )  # before a folder is made for nothing
-    asked = _policy(policy, publisher)
-    signer = signing.Signing.begin(attest, attest_dir, automation)
+    options.check(step, steps, random, seed, part, micro_batch, replay_to, memory)  # before a folder is made
+    asked, signer = _policy(policy, publisher), signing.Signing.begin(attest, attest_dir, automation)
     with Board() as board:
         report = replay_and_compare(
             run,

@@ -233,12 +233,12 @@ class CudaBackend(Backend):
         """As Backend.known_answer; what the step has left in the status word is there again afterwards."""
 
         def one() -> None:
-            left = self.ops.host(self.ops.status)
+            left = self.ops.place(self.ops.host(self.ops.status))
             self.ops.reset()
             try:
                 self_test.check_known_answer(name, self.ops, self.ops.place)
             finally:
-                self.ops.device.write(self.ops.status, left)
+                self.ops.device.copy(self.ops.status, left)
 
         self.on_device(one)
 

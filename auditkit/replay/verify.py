@@ -58,17 +58,16 @@ def verify(
 ) -> Report:
     """Verify one step, a half-open range of steps ("A:B", a pair or a range), or `random` steps drawn with `seed`.
 
-    `steps` may also be a list in words ("3,17,20:25"); `part` is "I/N": of the steps those of the I-th of N machines,
-    which replays from as few states as can be. `micro_batches` ("0-3,7", "all", numbers) audits these alone of one
-    `step`, from the parameters and without its update; `replay_to` replays up to it where the state is not published.
+    `steps` may also be a list in words ("3,17,20:25"); `part` is "I/N": of the steps those of the I-th of N machines.
+    `micro_batches` ("0-3,7", "all", numbers) audits these alone of one `step`, without its update; `replay_to` replays
+    up to it where the state is not published.
 
     `run` is the name of a bundled run, a path or a URL (default: the bundled run); `artifacts` a folder or URL that is
-    tried first. `device` is "auto" or "cpu"; `backend` replaces the device's own; `paranoid` is "same" (everything is
-    computed twice, with known answers in between) or "both" (on a GPU and on the CPU). `progress` is told of replayed
-    micro-batches, `downloads` of bytes, `on_step` is given a report of each wanted step as soon as there is one.
-    `work_key` gives the key (32 bytes) of a run id and a step for the proof of work, `clock` says how long and when.
-    `log` judges the signed log (auditkit.verify has it judged); without, the report says that nobody asked. `memory`
-    ("8GiB") is how much may be used, by default most of what is free; `program` names who may go on with what is left.
+    tried first. `device` is "auto" or "cpu"; `backend` replaces the device's own; `paranoid` is "same" (all is computed
+    twice, known answers in between) or "both" (on a GPU and the CPU); `memory` ("8GiB") how much may be used, by
+    default most of what is free; `program` who may go on with what is left. `progress` is told of micro-batches,
+    `downloads` of bytes, `on_step` is given a report of each wanted step. `work_key` gives the key (32 bytes) of a run
+    id and a step, `clock` the times. `log` judges the signed log; without, the report says that nobody asked.
 
     Everything a publisher, the network or the machine can cause is a verdict of the report. Raises UsageError only.
     """
@@ -78,12 +77,10 @@ def verify(
     named, nearer = arguments.place("run", run), arguments.place("artifacts", artifacts)
     folder, limit = arguments.folder("cache_dir", cache_dir), arguments.memory(memory)
     draft = _Draft(default_run() if named is None else named, selection, on_step, micro_batches, replay_to)
-    try:
-        # Before anything is fetched: a machine that cannot calculate, or a device that is not there, ends it here.
+    try:  # before anything is fetched: a machine that cannot calculate, or a device that is not there, ends it here
         ready = draft.ready(backend or choose(device, threads))
         twice = second(paranoid, ready, threads)
-        # 1 manifest
-        draft.checking = 1
+        draft.checking = 1  # manifest
         draft.run = open_run(draft.name, artifacts=nearer, cache_dir=folder, offline=offline, progress=downloads)
     except UsageError:
         raise

@@ -13,6 +13,7 @@ from auditkit.errors import MachineFault, Unsupported
 from auditkit.formats.recipe import BatchConfig
 from auditkit.formats.work import work_key
 from auditkit.kernels.backend import NOT_FINITE, SUM_RANGE, TOKEN_RANGE, CudaOps
+from auditkit.model.part import part
 from auditkit.model.pieces_step import Room
 from auditkit.model.plan import Cuts, Plan
 from auditkit.model.shelf import InMemory, Moved
@@ -105,3 +106,33 @@ def test_recorded_steps_equal_the_reference(device: Any, micro: int) -> None:
         assert dataclasses.asdict(found) == dataclasses.asdict(expected) and found.work
         assert document(there, recipe, backend.ops) == document(here, recipe)
     assert backend.recorder.recording
+
+
+@pytest.mark.parametrize("micro", [2, 4])
+def test_micro_batches_alone_equal_the_reference(device: Any, micro: int) -> None:
+    """The parameters are there and the moments are not; each micro-batch, and all of them together."""
+    recipe = RECIPES[max(RECIPES)]
+    recipe = dataclasses.replace(recipe, batch=BatchConfig(4, micro))
+    backend = CudaBackend(CudaOps(device), 1, "gpu")
+    state, tokens, key = initial_state(recipe), tokens_of(recipe, 0), bytes(range(32))
+    there = backend.place(State(0, state.params, {}, {}))
+    for chosen in {(0,), (recipe.batch.micro_batches - 1,), tuple(range(recipe.batch.micro_batches))}:
+        expected = part(state, tokens, chosen, recipe, reference, work_key=key)
+        assert backend.part(there, tokens, chosen, recipe, work_key=key) == expected
+    _, whole = step(state, tokens, recipe, reference)
+    assert expected.whole is None or expected.whole.gradient == whole.gradient
+
+
+def test_a_known_answer_in_the_middle_leaves_the_status_word_as_it_was(device: Any) -> None:
+    """What the kernels of the step have left to tell must be told when the step ends."""
+    backend = CudaBackend(CudaOps(device), 1, "gpu")
+    ops = backend.ops
+    with device.use():
+        ops.quantise(ops.place(np.full((4, 8), np.inf, np.float32)), 14)
+        left = int(ops.host(ops.status)[0])
+        assert left
+        for name in ("quantise", "to_fixed", "check_finite", "digests"):
+            backend.known_answer(name)
+            assert int(ops.host(ops.status)[0]) == left
+        with pytest.raises(NonFinite):
+            ops.check_finite({})
