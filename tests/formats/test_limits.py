@@ -11,7 +11,7 @@ from auditkit.formats.limits import LIMITS
 
 UNITS = (
     "artifacts auditors blocks bytes characters dimensions documents entries levels micro_batches_per_step mirrors "
-    "properties segments shards shards_per_state signatures sources states steps subjects tensors_per_state values "
+    "ops properties segments shards shards_per_state signatures sources states steps subjects tensors_per_state values "
     "weights witnesses"
 ).split()
 

@@ -234,7 +234,7 @@ def test_a_step_without_a_result_is_told_once(zygote: Zygote, prepared: Path) ->
     ranks = start(zygote, prepared, 2)
     assert ranks.wait() == [Verdict.USAGE.code] * 2
     (told,) = errors(ranks)
-    assert told.startswith("error: step ") and "has no finite result" in told
+    assert told.startswith("error: step ") and "has no result" in told
     assert (prepared / "states" / "00000000" / "index.json").exists()
 
 
