@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from auditkit.formats.micro_batches import MicroBatches
+from auditkit.formats.record import StepRecord
+from auditkit.formats.step_audit import CHECKS, AuditedPart
 from auditkit.registry.limits import REGISTRY_LIMITS
 from auditkit.registry.runs import KnownRun
 from auditkit.replay.run import Run
@@ -66,6 +69,24 @@ def test_who_said_what_about_a_step(service: Service, run: KnownRun, maker: Make
     ]
     assert [service.get(f"/v1/attestations/{row['envelope']}").content for row in listed] == envelopes
     assert service.get(f"/v1/runs/{run.run_id}/steps/4").json()["attestations"] == []
+
+
+def test_audits_of_micro_batches_are_taken_and_cover_no_step(service: Service, run: KnownRun, maker: Maker) -> None:
+    record = StepRecord.parse(run.record(3))
+    every = MicroBatches(((0, record.micro_batches),), record.micro_batches)
+    part = AuditedPart(every, record.micro_root, record.micro_root, record.gradient)
+    checks = {number: "skipped" if number == 7 else "ok" for number in CHECKS}
+    for by in (1, 2):
+        answer = service.post(maker.signed(3, key(by), computed=None, part=part, checks=checks))
+        assert answer.status_code == 201
+    found = service.get(f"/v1/runs/{run.run_id}/coverage").json()
+    assert found["totals"] == {"mismatch": 0, "disputed": 0, "open": 999, "partial": 1, "covered": 0}
+    assert (found["attestations"], found["of_parts"]) == (2, 2)
+    listed = service.get(f"/v1/runs/{run.run_id}/steps/3").json()["attestations"]
+    assert [row["part"] for row in listed] == [f"{every.text}/{every.count}"] * 2
+    for by in (1, 2):
+        service.post(maker.signed(3, key(by)))
+    assert service.get(f"/v1/runs/{run.run_id}/coverage").json()["totals"]["covered"] == 1
 
 
 def test_the_page_shows_the_coverage_and_is_made_again_when_it_changed(service: Service, maker: Maker) -> None:

@@ -15,6 +15,7 @@ import pytest
 from auditkit.formats.lease import Leases
 from auditkit.registry.folder import Folder, init, open_database
 from auditkit.registry.runs import KnownRun
+from auditkit.registry.schema import VERSION
 from auditkit.trust.keys import save_private, save_public
 from auditkit.verdict import Verdict
 from tests.conftest import ROOT
@@ -243,14 +244,14 @@ def test_a_newer_database_is_refused(tmp_path: Path) -> None:
     init(tmp_path / "registry", ORIGIN)
     database = open_database(Folder(tmp_path / "registry"))
     with database.engine.writing() as session:
-        session.run("UPDATE meta SET value = '2' WHERE name = 'schema'")
+        session.run("UPDATE meta SET value = ? WHERE name = 'schema'", (str(VERSION + 1),))
     database.close()
     policy = write_policy(tmp_path / "policy.toml")
     code, out, err = auditkit(
         "registry", "serve", tmp_path / "registry", "--run", "sotu-tiny", "--policy", policy, "--port", 0
     )
     assert (code, out) == (Verdict.UNSUPPORTED.code, "")
-    assert "tables of version 2" in err
+    assert f"tables of version {VERSION + 1}" in err
     assert auditkit("registry", "backup", tmp_path / "registry", tmp_path / "b")[0] == 6
 
 
