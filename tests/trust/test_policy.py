@@ -106,6 +106,7 @@ entries = st.builds(
     family=st.sampled_from(["cpu-x86_64", "cuda-sm_90"]),
     finished=st.integers(0, 5),
     automation=st.sampled_from(["", "ci", "nightly"]),
+    part=st.just(""),  # of whole steps
 )
 
 
