@@ -31,6 +31,7 @@ def as_run_here(command: str) -> list[str]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ranks are tested on Linux")
+@pytest.mark.optional("the jobs on Linux run the commands of the guide")
 def test_the_commands_work_in_order(tmp_path: Path) -> None:
     texts = tmp_path / "texts"
     texts.mkdir()

@@ -103,7 +103,8 @@ class Planned(Backend):
         """As Backend.step. A file that comes back with other bytes makes the step begin anew, once."""
         if self.holds and not is_long(recipe):
             return self.inner.step(state, tokens, recipe, on_micro_batch=on_micro_batch, work_key=work_key)
-        told, begun = _Once(on_micro_batch), state if self.holds or _is_placed(state) else self.place(state)
+        told = None if on_micro_batch is None else _Once(on_micro_batch)
+        begun = state if self.holds or _is_placed(state) else self.place(state)
         try:
             return self._one(begun, tokens, recipe, told, work_key, resume=True)
         except Damaged as error:
@@ -115,7 +116,7 @@ class Planned(Backend):
         state: State,
         tokens: IntArray,
         recipe: Recipe,
-        told: Callable[[int], None],
+        told: Callable[[int], None] | None,
         work_key: bytes | None,
         *,
         resume: bool,
@@ -175,14 +176,13 @@ def _is_placed(state: State) -> bool:
 class _Once:
     """Tells of each finished micro-batch once, also where a step begins anew."""
 
-    def __init__(self, tell: Callable[[int], None] | None) -> None:
+    def __init__(self, tell: Callable[[int], None]) -> None:
         self._tell, self._done = tell, 0
 
     def __call__(self, done: int) -> None:
         if done > self._done:
             self._done = done
-            if self._tell is not None:
-                self._tell(done)
+            self._tell(done)
 
 
 class _OnDevice(HostTensors):

@@ -107,7 +107,7 @@ def test_threads_change_no_bit(threads: str, wild: Path, skipping_once: Path) ->
 def test_killed_around_a_skip_it_goes_on_to_the_same_bits(append: int, wild: Path, skipping_once: Path) -> None:
     dying = tiny.DIE_IN_APPEND.format(append=append, kill=tiny.KILL_SELF)
     child = tiny.start_child(tiny.run_arguments(wild), before=dying)
-    _, story = child.communicate(timeout=60)
+    _, story = child.communicate(timeout=tiny.SECONDS)
     assert child.returncode in tiny.KILLED, story
     assert tiny.resume(wild) == 0
     tiny.assert_same_run(wild, skipping_once)

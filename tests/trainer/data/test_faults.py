@@ -76,7 +76,9 @@ trainer.data.sources.DocumentEncoder = SlowEncoder
 def started(folder: Path, work: Path, pids: Path) -> subprocess.Popen[str]:
     """A preparation in two processes that take their time; returns when both are at work."""
     pids.mkdir()
-    code = f"import sys\n{SLOW}\nfrom trainer.cli import main\nsys.exit(main(sys.argv[1:]))"
+    # who runs the tests in the background ignores SIGINT, and a child inherits that
+    heard = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heard}\n{SLOW}\nfrom trainer.cli import main\nsys.exit(main(sys.argv[1:]))"
     child = subprocess.Popen(
         [sys.executable, "-c", code, *mix.arguments(folder, work, "--processes=2")],
         cwd=tiny.ROOT, env=os.environ | {"TEST_PROCESSES": str(pids)}, stderr=subprocess.PIPE, encoding="utf-8",

@@ -69,7 +69,7 @@ def test_killed_at_a_change_of_the_run_folder(event: int, prepared: Path, refere
     places = {"out": str(tmp_path / "out"), "new": str(tmp_path / ".tmp-out")}
     before = DIE_AT_EVENT.format(event=event, kill=tiny.KILL_SELF, **places)
     child = tiny.start_child(command(prepared, tmp_path), before=before)
-    _, story = child.communicate(timeout=60)
+    _, story = child.communicate(timeout=tiny.SECONDS)
     assert child.returncode in tiny.KILLED, story
     check(tmp_path, event)
     assert go_on(prepared, tmp_path) == 0

@@ -45,7 +45,7 @@ def test_a_killed_rank_costs_nothing_that_was_published(
     ranks = start(zygote, prepared, 3, *grown.options(tmp_path), before=LOSING + SLOW + FLUSH + MANY_SHARDS)
     wait_for_steps(ranks, prepared, 8 + rank)
     ranks.signal(rank, signal.SIGKILL)
-    ranks.wait(30, but=rank)
+    ranks.wait(but=rank)
     if (tmp_path / "out").exists():
         grown.assert_verifies(tmp_path / "out", tmp_path, seed=rank)
     goes_on = zygote.start(2, "resume", str(prepared), before={r: MANY_SHARDS for r in range(2)})
