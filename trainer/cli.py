@@ -17,6 +17,7 @@ from trainer.data.command import names_sources
 from trainer.disk import explain
 from trainer.held import CHECK_EVERY
 from trainer.live import command as publication
+from trainer.skips import MOST
 
 if TYPE_CHECKING:
     from trainer.run import Machine
@@ -196,7 +197,11 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=_positive, help="CPU threads (changes no bit; default: all)")
     parser.add_argument("--device", default="cpu", help="auto, cpu, cuda or cuda:N (changes no bit; default: cpu)")
     parser.add_argument(
-        "--max-skips", type=_positive, default=10, metavar="N", help="stop after N skipped steps on end (default 10)"
+        "--max-skips",
+        type=_positive,
+        default=MOST,
+        metavar="N",
+        help=f"stop after N skipped steps on end (default {MOST})",
     )
     parser.add_argument(
         "--check-replicas",

@@ -91,6 +91,9 @@ class CoverageReport:
                 results.setdefault(rows.outcomes[statement - 1], []).append(rows.keys[key])
             else:
                 matching.append(rows.keys[key])
+        part = self.coverage.parts.get(step)
+        for outcome, keys in part.mismatches.items() if part else ():
+            results.setdefault(outcome, []).extend(rows.keys[key] for key in keys)
         return Finding(step, status, results, matching)
 
     def not_verifiable(self) -> dict[str, list[tuple[int, int]]]:

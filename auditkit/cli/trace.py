@@ -66,11 +66,10 @@ def trace(
     from auditkit.cli.progress import Board
     from auditkit.replay.backend import choose
 
-    ready = choose(device, threads)
     backends = (
         [choose("cpu", threads), choose("cuda" if device in ("auto", "cpu") else device)]
         if compare_backends
-        else [ready]
+        else [choose(device, threads)]
     )
     for backend in backends:
         backend.self_test()
@@ -81,7 +80,7 @@ def trace(
 
             found = both(start, (backends[0], backends[1]), micro_batch)
             return _compared(found, (backends[0].device, backends[1].device), json)
-        return _written(start, ready, micro_batch, str(output), board.handle(), json)
+        return _written(start, backends[0], micro_batch, str(output), board.handle(), json)
 
 
 def _check_options(step: int | None, output: str | None, compare: object, backends: bool) -> None:

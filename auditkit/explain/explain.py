@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from auditkit.errors import AuditkitError, UsageError
+from auditkit.errors import AuditkitError, BadArtifact, Unavailable, Unsupported, UsageError
 from auditkit.explain import seed as seeds
 from auditkit.explain.bench import Bench
 from auditkit.explain.examine import Examination
@@ -54,12 +54,18 @@ def explain(
     found = next((one for one in report.steps if one.verdict is Verdict.MISMATCH), None)
     if report.verdict is not Verdict.MISMATCH or found is None:
         return Explanation(report, step, None)
-    opened = open_run(
-        arguments.place("run", run), artifacts=arguments.place("artifacts", artifacts),
-        cache_dir=arguments.folder("cache_dir", cache_dir), offline=offline, progress=downloads,
-    )  # fmt: skip
-    with opened:
-        return _explain(opened, report, step, found, ready, told, quick, trace)
+    try:
+        opened = open_run(
+            arguments.place("run", run), artifacts=arguments.place("artifacts", artifacts),
+            cache_dir=arguments.folder("cache_dir", cache_dir), offline=offline, progress=downloads,
+        )  # fmt: skip
+        with opened:
+            if opened.manifest_digest != report.manifest:
+                raise Unavailable("run.json is no longer the one that was verified", hint="try again")
+            return _explain(opened, report, step, found, ready, told, quick, trace)
+    except (Unavailable, BadArtifact, Unsupported, MemoryError) as error:  # the mismatch stands all the same
+        said = error.message if isinstance(error, AuditkitError) else "out of memory"
+        return Explanation(report, step, found, notes=(f"the cause could not be looked for: {said}",))
 
 
 def _explain(

@@ -118,6 +118,8 @@ class Explanation:
             return "the step matches: nothing to explain" if matched else "there is no mismatch to explain"
         causes = "; and ".join(dict.fromkeys(cause.words for cause in self.causes))
         first = self.first
+        if not self.quantities:
+            return "not explained"
         where = f"{first.name}{f': {first.detail}' if first.detail else ''}" if first else "none"
         if self.confirmed:
             return f"confirmed: replaying with {causes} gives all that is published of the step, bit for bit"

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
 from auditkit.explain.findings import Explanation
 from auditkit.replay.report import Check
-from auditkit.trust.page import content_policy
+from auditkit.trust.page import content_policy, filled
 from auditkit.trust.page_parts import text
 
 MARKER = b"<!doctype html>\n<!-- auditkit explain page -->\n"
 """What every page of an explanation begins with, and nothing else does."""
 
 KIND = "page of an explanation"
-_PLACE = re.compile("@@([A-Z]+)@@")
 
 
 def page(found: Explanation, program: str) -> bytes:
@@ -33,9 +31,7 @@ def page(found: Explanation, program: str) -> bytes:
         "SECTIONS": _sections(found),
         "FOOTER": f"<p>Written by {text(program)}.</p>",
     }
-    template = (folder / "page.html").read_text(encoding="utf-8")
-    # One pass: what is put in is not looked at again, so a text may hold a placeholder's name.
-    return _PLACE.sub(lambda place: values[place[1]], template).encode("utf-8")
+    return filled((folder / "page.html").read_text(encoding="utf-8"), values)
 
 
 def _facts(found: Explanation) -> str:

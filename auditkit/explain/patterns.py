@@ -64,8 +64,7 @@ def state_pattern(published: StoredState, computed: State, before: State) -> Sta
 
     `before` is the state that the step began from: a tensor may have stayed as it was.
     """
-    ours = {(role, name): array for name, role, array in computed.tensors()}
-    old = {(role, name): array for name, role, array in before.tensors()}
+    ours, old = by_key(computed), by_key(before)
     found: list[TensorPattern] = []
     different: list[tuple[str, str]] = []
     same = 0

@@ -10,6 +10,7 @@ import numpy as np
 from auditkit.errors import AuditkitError
 from auditkit.explain.findings import Standing, Story
 from auditkit.explain.patterns import StatePattern, state_pattern
+from auditkit.formats.canonical import MAX_INT
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.tensors import tensor_digest
 from auditkit.model.params import ParamSpec, parameter_table
@@ -42,7 +43,7 @@ def explain(run: Run, story: Story, quick: bool) -> StatePattern | None:
 
 def _others(run: Run, quick: bool) -> Iterator[tuple[str, Recipe]]:
     recipe, init = run.recipe, run.recipe.init
-    near = range(max(0, init.seed - 2), init.seed + 3)
+    near = range(max(0, init.seed - 2), min(init.seed + 2, MAX_INT) + 1)
     seeds = dict.fromkeys((*near, run.manifest.data.seed, *SEEDS, *(() if quick else range(1000))))
     for seed in seeds:
         if seed != init.seed:

@@ -63,7 +63,7 @@ def guesses(parts: Parts, declared: Sequence[F32], names: Sequence[str], quick: 
     yield from _scaled(declared, count, parts)
     if count == 1:
         return
-    total = _total(parts)
+    total = total_of(parts)
     yield from _folds(parts, count)
     for number, part in enumerate(parts):
         yield SumGuess("left-out", f"micro-batch {number} left out", _rounded(_less(total, part)))
@@ -95,7 +95,8 @@ def _scaled(declared: Sequence[F32], count: int, parts: Parts) -> Iterator[SumGu
     yield SumGuess("gradient-zero", "a gradient of zero", [np.zeros_like(g) for g in declared])
 
 
-def _total(parts: Iterable[GradSum]) -> list[I64]:
+def total_of(parts: Iterable[GradSum]) -> list[I64]:
+    """The exact sums over micro-batches, int64 in units 2^-56, one tensor after the other."""
     total: list[I64] = []
     for part in parts:
         terms = list(part.grads.values())
@@ -119,7 +120,7 @@ def _folds(parts: Parts, count: int) -> Iterator[SumGuess]:
     """Additions in binary32 in orders that ranks and collectives have; the exact sum where a fold is declared."""
     declared = parts.variants[0].recipe.numerics.fold
     if declared:
-        yield SumGuess("fold", "the gradients added exactly instead of in the declared fold", _rounded(_total(parts)))
+        yield SumGuess("fold", "the gradients added exactly instead of in the declared fold", _rounded(total_of(parts)))
     radices: dict[tuple[int, ...], str] = {(): "one after the other"}
     for size in range(2, count):
         if count % size == 0:
@@ -152,7 +153,7 @@ def _groups(parts: Parts, count: int, total: Sequence[I64]) -> Iterator[SumGuess
                 (f"{rank * each} to {(rank + 1) * each - 1}", held[rank * each : (rank + 1) * each]),
                 (f"{rank}, {rank + ranks}, ..", held[rank::ranks]),
             ):
-                group = _total(chosen)
+                group = total_of(chosen)
                 rest = [a - b for a, b in zip(total, group, strict=True)]
                 said = f"micro-batches {words}, those of rank {rank} of {ranks},"
                 yield SumGuess("left-out", f"{said} left out", _rounded(rest))
@@ -177,11 +178,6 @@ def with_older(total: Sequence[I64], older: Sequence[I64], step: int) -> Iterato
     words = f"the gradient of step {step - 1} not cleared from the buffer before"
     yield SumGuess("not-cleared", words, _rounded([a + b for a, b in zip(total, older, strict=True)]))
     yield SumGuess("stale-gradient", f"a stale gradient, that of step {step - 1}", _rounded(older))
-
-
-def total_of(parts: Parts) -> list[I64]:
-    """The exact sums over all micro-batches."""
-    return _total(parts)
 
 
 def matches(guess: SumGuess, names: Sequence[str], gradient: Digest) -> bool:

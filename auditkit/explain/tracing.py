@@ -160,7 +160,7 @@ def compare(left: Trace, right: Trace) -> Parting:
 
 def _common(left: Trace, right: Trace) -> tuple[list[TracedOp], list[TracedOp]]:
     """The ops of both that belong to what both traced."""
-    if left.micro_batches == right.micro_batches:
+    if (left.micro_batches, left.whole) == (right.micro_batches, right.whole):
         return list(left.ops), list(right.ops)
     shared = set(left.micro_batches) & set(right.micro_batches)
     if not shared:

@@ -10,6 +10,7 @@ import numpy as np
 from auditkit.errors import AuditkitError
 from auditkit.explain.subject import Start
 from auditkit.explain.update import Guess, Setting, Three, left, uncorrected
+from auditkit.formats.limits import LIMITS
 from auditkit.formats.recipe import ScheduleConfig
 from auditkit.model.state import State
 from auditkit.numerics import reference
@@ -71,13 +72,13 @@ def named_rates(schedule: ScheduleConfig, step: int) -> Iterator[tuple[str, floa
 def _schedules(schedule: ScheduleConfig) -> Iterator[tuple[str, ScheduleConfig]]:
     warm, total, decay = schedule.warmup_steps, schedule.total_steps, schedule.decay_steps
     for steps in (warm - 1, warm + 1, 0):
-        if 0 <= steps <= total and steps != warm:
+        if 0 <= steps <= total - decay and steps != warm:
             yield f"that of {steps} warm-up steps instead of {warm}", replace(schedule, warmup_steps=steps)
     for steps in (total - 1, total + 1):
-        if steps > max(warm + decay, 0):
+        if max(warm + decay, 0) < steps <= LIMITS.steps:
             yield f"that of {steps} steps in all instead of {total}", replace(schedule, total_steps=steps)
     for steps in (decay - 1, decay + 1) if schedule.kind == "wsd" else ():
-        if steps >= 0:
+        if 0 <= steps <= total - warm:
             yield f"that of {steps} decay steps instead of {decay}", replace(schedule, decay_steps=steps)
 
 

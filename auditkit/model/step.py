@@ -140,7 +140,7 @@ def update(
         decayed = [spec.decayed for spec in specs]
         lr, made = adamw_step((params, ms, vs), rounded, decayed, norm, state.step, recipe, ops, each)
         new = State(state.step + 1, *(dict(zip(names, role, strict=True)) for role in made))
-    ops.check_finite({f"{role} of {name}": array for name, role, array in new.tensors()})
+        ops.check_finite({f"{role} of {name}": array for name, role, array in new.tensors()})
     loss = ops.mean_loss(loss_sum, total_targets)
     gradients: dict[str, F32 | I64] = dict(zip(names, rounded, strict=True))
     work = "" if work_key is None else tensors_work(gradients, ops, work_key)

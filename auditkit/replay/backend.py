@@ -137,9 +137,14 @@ class Backend:
     ) -> PartResult:
         """Some micro-batches of the step (auditkit/model/part.py) on this back end."""
         ops, threads = self.ops, self.threads
-        return part(
-            state, tokens, chosen, recipe, ops, threads=threads, on_micro_batch=on_micro_batch, work_key=work_key
-        )
+
+        def one() -> PartResult:
+            self.reset()
+            return part(
+                state, tokens, chosen, recipe, ops, threads=threads, on_micro_batch=on_micro_batch, work_key=work_key
+            )
+
+        return self.on_device(one)
 
 
 @dataclass(frozen=True)
@@ -181,24 +186,6 @@ class CudaBackend(Backend):
     def reset(self) -> None:
         """As Backend.reset; called inside `on_device`."""
         self.ops.reset()
-
-    def part(
-        self,
-        state: State,
-        tokens: IntArray,
-        chosen: Sequence[int],
-        recipe: Recipe,
-        *,
-        on_micro_batch: Callable[[int], None] | None = None,
-        work_key: bytes | None = None,
-    ) -> PartResult:
-        """As Backend.part."""
-
-        def one() -> PartResult:
-            self.ops.reset()
-            return part(state, tokens, chosen, recipe, self.ops, on_micro_batch=on_micro_batch, work_key=work_key)
-
-        return self.on_device(one)
 
     def on_device(self, work: Callable[[], T]) -> T:
         """As Backend.on_device. After an error all that it allocated is given back."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from auditkit.errors import BadArtifact
+from auditkit.errors import BadArtifact, Unsupported
 from auditkit.formats.leaves import LEAF_BYTES, MicroBatchLeaf, parse_leaves
 from auditkit.model.shelf import Moved, Shelf
 from auditkit.store.progress import Clock, Progress
@@ -57,11 +57,18 @@ class Keeper:
         return self._in_place or self._clock.now() >= self._next
 
     def save(self, leaves: Sequence[MicroBatchLeaf], keys: Sequence[str], shelf: Shelf) -> None:
-        """As the Keeper of auditkit.model. Raises Unsupported where the disk refuses."""
+        """As the Keeper of auditkit.model. Unsupported: the disk refuses what the plan itself puts there."""
         began = self._clock.now()
-        if not self._in_place:
-            for key in keys:
-                self._moved.put(key, shelf.get(key) or [])
-        self._spill.commit(b"".join(leaf.encode() for leaf in leaves).hex())
+        try:
+            if not self._in_place:
+                for key in keys:
+                    self._moved.put(key, shelf.get(key) or [])
+            self._spill.commit(b"".join(leaf.encode() for leaf in leaves).hex())
+        except Unsupported as error:
+            if self._in_place:
+                raise
+            self._next = float("inf")
+            self._progress.note(f"nothing more is kept to go on from: {error.message}")
+            return
         ended = self._clock.now()
         self._next = ended + SHARE * (ended - began)

@@ -221,7 +221,7 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool) -> Bytes:
     held = {"memory": 0, "host": 0, "disk": 0}
     held[plan.inputs] += kept
     held[plan.sums] += sums
-    held["memory" if plan.params == "memory" and not cuda else plan.params] += params
+    held[plan.params] += params
     bring = 4 if cuda or plan.params == "disk" else 0  # a copy of the parameters of a stage
     ahead = 4 * max(sizes.layer, sizes.table) if plan.params == "disk" else 0
     settled = 0 if plan.sums == "memory" else sizes.sum_bytes * sizes.layer

@@ -54,7 +54,8 @@ def require_room(run: Run, step: int, asked: MicroBatches, backend: Backend, mem
     allowed = limits(run, backend, memory)
     if not allowed.fit(need):
         raise Unsupported(
-            f"an audit of {asked.describe()} needs {need.memory:,} bytes of memory, {allowed.memory:,} may be used",
+            f"an audit of {asked.describe()} needs {need.memory:,} bytes where it computes and {need.host:,} of main"
+            f" memory; {_shown(allowed.memory)} and {_shown(allowed.host)} may be used",
             hint="fewer --threads need less; an audit of the whole step can do with little memory",
         )
     if memory is not None and isinstance(backend, CudaBackend):
@@ -74,6 +75,9 @@ def audit_part(
         audit.progress.start("replay", leaves(step) - leaves(interval.start), "micro-batches")
         try:
             yield from replayer.replay(Interval(interval.start, step, ()))
+        except MemoryError:
+            yield audit.begin(step, interval.start, asked).refused(6, _too_little())
+            return
         finally:
             audit.progress.finish()
     begun = audit.begin(step, interval.start, asked)
@@ -87,9 +91,17 @@ def audit_part(
             state, detail = replayer.left
             yield begun.audit(of_state(replayer.backend.host(state), detail))
     except MemoryError:
-        yield begun.refused(6, Unsupported(OUT_OF_MEMORY, hint="`auditkit plan` says how much it needs"))
+        yield begun.refused(6, _too_little())
     finally:
         audit.progress.finish()
+
+
+def _too_little() -> Unsupported:
+    return Unsupported(OUT_OF_MEMORY, hint="`auditkit plan` says how much it needs")
+
+
+def _shown(limit: int | None) -> str:
+    return "any" if limit is None else f"{limit:,}"
 
 
 def _instead(run: Run, step: int) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from auditkit.errors import MachineFault
+from auditkit.errors import MachineFault, Unsupported
 from auditkit.formats import canonical
 from auditkit.formats.digest import Digest, content_digest
 from auditkit.formats.recipe import Recipe
@@ -46,6 +46,7 @@ class Planned(Backend):
     program: Callable[[], Digest] = field(default=lambda: content_digest(version().encode("ascii")), kw_only=True)
     progress: Progress = field(default_factory=Silent, kw_only=True)
     clock: Clock = field(default_factory=SystemClock, kw_only=True)
+    _begun: set[Digest] = field(default_factory=set, init=False, compare=False)  # only a first replay goes on
 
     @property
     def holds(self) -> bool:
@@ -122,7 +123,16 @@ class Planned(Backend):
         resume: bool,
     ) -> tuple[State, StepResult]:
         plan = self.layout.plan
-        spill = Spill.open(self.cache(), self._key(state, tokens, recipe), resume=resume)
+        key = self._key(state, tokens, recipe)
+        first = key not in self._begun
+        self._begun.add(key)
+        try:
+            spill = Spill.open(self.cache(), key, resume=resume and first)
+        except Unsupported as error:
+            if not self.holds:
+                raise
+            self.progress.note(f"nothing is kept to go on from: {error.message}")
+            return self.inner.step(state, tokens, recipe, on_micro_batch=told, work_key=work_key)
         moved = Moved(spill, self.ops)
         shelves: dict[str, Shelf] = {"memory": InMemory(), "host": Moved(InMemory(), self.ops), "disk": moved}
         keeper = Keeper(spill, moved, self.progress, self.clock, in_place=plan.pieces and plan.sums == "disk")

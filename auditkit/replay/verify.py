@@ -186,11 +186,10 @@ def _verify(
         except AuditkitError as error:
             return draft.failed(error, number)
     try:
-        if draft.chosen is not None and plan[0].start == draft.wanted[0]:
-            require_room(run, plan[0].start, draft.chosen, audit.backend, memory)
-            replayer = None
-        else:
-            replayer = _replayer(draft, audit, plan, memory, program)
+        if draft.chosen is not None:
+            require_room(run, draft.wanted[0], draft.chosen, audit.backend, memory)
+        here = draft.chosen is not None and plan[0].start == draft.wanted[0]
+        replayer = None if here else _replayer(draft, audit, plan, memory, program)
     except AuditkitError as error:
         return draft.failed(error)
     # 4 to 8, step by step

@@ -125,7 +125,7 @@ class Coverage:
     @cached_property
     def by_key(self) -> dict[str, Array]:
         """For each key, (keys,) i64: attestations of whole steps, those of them that count, those without a result;
-        steps that it says MATCH and MISMATCH of; attestations of parts of steps.
+        steps that it says MATCH and MISMATCH of; attestations of parts of steps, those of them that count.
         """
         votes, keys = self.votes, len(self.rows.keys)
         return {
@@ -135,6 +135,7 @@ class Coverage:
             "mismatch": np.bincount(votes.key[votes.statement > 0], minlength=keys),
             "undecided": np.bincount(self.rows.key[~self.rows.decided], minlength=keys),
             "parts": np.bincount(self.part_rows.key, minlength=keys),
+            "parts_counted": np.bincount(self.part_rows.key[self.part_counts], minlength=keys),
         }
 
     def why_not(self, key: int) -> str:
@@ -147,10 +148,11 @@ class Coverage:
         why = self.why_not(key)
         if not why:
             return ""
-        counted, whole = int(self.by_key["counted"][key]), int(self.by_key["attestations"][key])
+        found = {name: int(column[key]) for name, column in self.by_key.items()}
+        counted, total = found["counted"] + found["parts_counted"], found["attestations"] + found["parts"]
         if not counted:
             return f"does not count: {why}"
-        not_counted = whole - counted
+        not_counted = total - counted
         verbs = ("counts" if counted == 1 else "count", "does not" if not_counted == 1 else "do not")
         return f"{counted:,} {verbs[0]}, {not_counted:,} {verbs[1]}: {why}"
 

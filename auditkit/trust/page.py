@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from importlib.resources import files
 
 from auditkit.trust.coverage import Coverage
@@ -37,7 +38,11 @@ def page(coverage: Coverage, about: About) -> bytes:
         "DATA": script_json(data.value),
         "SCRIPT": script,
     }
-    template = (folder / "page.html").read_text(encoding="utf-8")
+    return filled((folder / "page.html").read_text(encoding="utf-8"), values)
+
+
+def filled(template: str, values: Mapping[str, str]) -> bytes:
+    """A template in UTF-8, with HTML in its places `@@NAME@@`. KeyError: a place without a value."""
     # One pass: what is put in is not looked at again, so a text may hold a placeholder's name.
     return _PLACE.sub(lambda found: values[found[1]], template).encode("utf-8")
 

@@ -76,13 +76,14 @@ def warnings(about: About) -> str:
 def facts(coverage: Coverage, about: About) -> str:
     """Run, policy and numbers as a definition list."""
     rows = coverage.rows
+    verified = len(rows) + len(coverage.part_rows)
     refused = sum(count for _, count in about.refused)
     pairs = [
         ("run id", f"<code>{text(about.run_id)}</code>"),
         ("manifest", f"<code>{text(about.manifest)}</code>"),
         ("signed log", text(about.signed_log)),
         ("policy", text(about.policy)),
-        ("attestations", f"{len(rows):,} verified, from {len(rows.keys):,} keys; {refused:,} refused"),
+        ("attestations", f"{verified:,} verified, from {len(rows.keys):,} keys; {refused:,} refused"),
         ("collected", text(about.made)),
     ]
     return '<dl class="facts">' + "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in pairs) + "</dl>"
@@ -177,7 +178,7 @@ def _findings(coverage: Coverage, about: About) -> str:
 
 
 def _finding(coverage: Coverage, about: About, step: int, votes: range) -> Row:
-    against: dict[int, list[str]] = {}
+    against: dict[str, list[str]] = {}
     agreeing = []
     for vote in votes:
         key, said = int(coverage.votes.key[vote]), int(coverage.votes.statement[vote])
@@ -185,10 +186,11 @@ def _finding(coverage: Coverage, about: About, step: int, votes: range) -> Row:
         if said == 0:
             agreeing.append(who)
         else:
-            against.setdefault(said - 1, []).append(who)
-    found = "<br>".join(
-        f"{_result(coverage.rows.outcomes[outcome])}<br>by {_several(who)}" for outcome, who in against.items()
-    )
+            against.setdefault(coverage.rows.outcomes[said - 1], []).append(who)
+    part = coverage.parts.get(step)
+    for outcome, keys in part.mismatches.items() if part else ():
+        against.setdefault(outcome, []).extend(_who(coverage, about, key) for key in keys)
+    found = "<br>".join(f"{_result(outcome)}<br>by {_several(who)}" for outcome, who in against.items())
     return [f"{step:,}", Status(coverage.status[step]).name.lower(), found, _several(agreeing) if agreeing else "none"]
 
 

@@ -71,6 +71,16 @@ def test_one_micro_batch_is_compared_with_the_same_of_all(start: Start, trace: T
         compare(one, record(start, choose("cpu", 1), micro_batch=0))
 
 
+def test_the_only_micro_batch_is_compared_with_the_whole_step(start: Start) -> None:
+    """Where there is one micro-batch, its trace is not that of the step, which has the sum and the update too."""
+    batch = replace(start.recipe.batch, micro_batch_sequences=start.recipe.batch.sequences)
+    alone = replace(start, recipe=replace(start.recipe, batch=batch))
+    whole, one = record(alone, choose("cpu", 1)), record(alone, choose("cpu", 1), micro_batch=0)
+    assert whole.micro_batches == one.micro_batches == (0,) and len(whole.ops) > len(one.ops)
+    found = compare(whole, one)
+    assert found.equal and found.compared == len(one.ops)
+
+
 def test_the_first_op_that_parts_is_named(start: Start, trace: Trace) -> None:
     ours = [i for i, op in enumerate(trace.ops) if op.op == "rope_forward"]
     found = compare(record(start, spoilt("rope_forward", 3)), trace)

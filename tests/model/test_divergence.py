@@ -16,6 +16,9 @@ from auditkit.formats.recipe import DivergenceConfig, Recipe
 from auditkit.formats.skips import NO_RESULT, NORM
 from auditkit.kernels.backend import NOT_FINITE, SUM_RANGE, CudaOps
 from auditkit.model.params import parameter_table
+from auditkit.model.pieces_step import Room
+from auditkit.model.plan import Plan
+from auditkit.model.shelf import InMemory
 from auditkit.model.state import State, document, initial_state
 from auditkit.model.step import GradSum, NonFinite, StepResult, step, tensors_work
 from auditkit.numerics import reference
@@ -147,6 +150,16 @@ def test_a_large_step_is_known_but_for_its_update() -> None:
     for (_, _, after), (_, _, kept) in zip(new.tensors(), before.tensors(), strict=True):
         assert_same_bits(after, kept)
     assert document(taken, TIED).root() != document(new, TIED).root()
+
+
+def test_what_a_large_step_passes_on_is_not_looked_at() -> None:
+    """The norm decides (SPEC.md section 18), under any plan; a moment that is not finite was so before."""
+    start, tokens = copied(initial_state(TIED)), tokens_of(TIED, 0)
+    next(iter(start.adam_v.values())).reshape(-1)[0] = np.inf
+    recipe = ruled(TIED, "skip", 0.5)
+    _, plain = step(start, tokens, recipe, reference)
+    _, pieces = step(start, tokens, recipe, reference, room=Room(Plan(True), InMemory(), InMemory()))
+    assert plain == pieces and plain.skipped == NORM
 
 
 def test_an_equal_norm_is_not_large() -> None:

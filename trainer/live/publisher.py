@@ -71,8 +71,6 @@ class Publisher:
         self.manifest: RunManifest | None = None
         if self.out.exists() and not self.out.is_dir():
             raise UsageError(f"{self.out}: is no folder", hint="choose another name for the run folder")
-        for folder in (self.out, self.out / "states"):
-            remove_temporaries(folder)  # of a publication that was killed
         if (self.out / MANIFEST).is_file():
             self._take_up(RunManifest.parse(read_bytes(self.out / MANIFEST)))
         elif self.out.exists() and any(self.out.iterdir()):
@@ -130,6 +128,8 @@ class Publisher:
     def _take_up(self, found: RunManifest) -> None:
         """Go on behind what a run folder has: all that this work folder repeats of it is compared."""
         self._check_same(found)
+        for folder in (self.out, self.out / "states"):
+            remove_temporaries(folder)  # of a publication that was killed
         line, here = found.timeline(), self._course.work.folder
         for first in range(0, found.steps, _AT_ONCE):
             steps = Steps(self._course, line, first, min(first + _AT_ONCE, found.steps))

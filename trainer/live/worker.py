@@ -20,6 +20,7 @@ from trainer.disk import explain
 from trainer.live.publisher import Publisher
 from trainer.live.settings import Publication
 from trainer.live.upload import Uploads
+from trainer.publish import MANIFEST
 from trainer.segments import Course
 from trainer.states import complete_steps
 
@@ -158,9 +159,9 @@ class Live:
         return Publisher(self._course, self._publication, self._key)
 
     def _hold(self) -> None:
-        """Keep every other publisher out of the folder, once there is one."""
+        """Keep every other publisher out of the folder, once there is a run in it: an empty one is replaced."""
         out = self._publication.out
-        if not self._is_held and out.is_dir():
+        if not self._is_held and (out / MANIFEST).is_file():
             self._held.enter_context(disk.only_writer(out))
             self._is_held = True
 
@@ -189,8 +190,8 @@ class _Tries:
         try:
             manifest = self._uploads.pending()
             why = self._uploads.run(manifest, stop) if manifest is not None else ""
-        except AuditkitError as error:
-            why = error.message
+        except (AuditkitError, OSError) as error:
+            why = (error if isinstance(error, AuditkitError) else explain(error)).message
         if not why:
             if self._why:
                 console.tell("upload: done")
@@ -204,8 +205,11 @@ class _Tries:
 
     def failure(self, stopped: bool) -> AuditkitError | None:
         """What the last upload has failed with, unless it was asked to stop."""
-        if self._uploads.pending() is None:
-            return None
+        try:
+            if self._uploads.pending() is None:
+                return None
+        except AuditkitError as error:
+            return error
         if stopped:
             console.tell(f"the last upload is not complete; {self._hint}")
             return None

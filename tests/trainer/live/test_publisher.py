@@ -209,6 +209,11 @@ def test_a_folder_that_is_ahead_or_of_another_run_is_refused(
     other = Path(shutil.copytree(prepared, tmp_path / "other"))
     assert grown.train(prepared, tmp_path) == 0
     assert tiny.run(other, "--steps", "12") == 0
+    foreign = prepared / "states" / ".tmp-00000100-7"  # a state that another training is writing just now
+    foreign.mkdir()
+    assert tiny.resume(other, *grown.options(tmp_path), "--publish", str(prepared)) == 2
+    assert "holds no run" in capsys.readouterr().err and foreign.is_dir()
+    foreign.rmdir()
     assert tiny.resume(other, *grown.options(tmp_path)) == 2
     assert "has 24 steps, but the last complete state here is that of step 12" in capsys.readouterr().err
     assert tiny.resume(other, *grown.options(tmp_path), "--name", "another") == 2
