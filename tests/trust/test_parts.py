@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from auditkit.formats.micro_batches import MicroBatches
 from auditkit.trust.assignment import NEVER, needs
 from auditkit.trust.coverage import Coverage, Status, cover
+from auditkit.trust.page import page
 from auditkit.trust.rows import Entry, Rows
 from auditkit.verdict import Verdict
+from tests.trust.pages import about
 from tests.trust.voters import Anyone
 
 MATCH, MISMATCH = Verdict.MATCH, Verdict.MISMATCH
@@ -95,6 +97,20 @@ def test_a_mismatch_of_the_whole_step_takes_no_part_back() -> None:
 def test_who_audited_a_part_may_still_be_asked_for_the_step() -> None:
     found = covered(part("0-7", A), whole(B, step=2))
     assert needs(found, A)[1] != NEVER and needs(found, B)[2] == NEVER
+
+
+def test_the_page_names_who_accuses_of_a_part_and_counts_what_was_verified() -> None:
+    found = page(covered(part("0", A, MISMATCH), whole(B, step=2)), about(names={A: "ann"})).decode("utf-8")
+    row = found.partition("computed another result")[2].partition("</table>")[0]
+    assert "ann" in row and "leaves x" in row
+    assert "2 verified, from 2 keys" in found
+
+
+def test_what_counts_of_a_key_are_its_audits_of_parts_too() -> None:
+    ci = part("1", A)._replace(automation="ci")
+    assert cover(Rows.of([part("0", A), ci]), Anyone(), 3).not_counted(0) == "1 counts, 1 does not: automation (ci)"
+    assert cover(Rows.of([whole(A), ci]), Anyone(), 3).not_counted(0) == "1 counts, 1 does not: automation (ci)"
+    assert cover(Rows.of([ci]), Anyone(), 3).not_counted(0) == "does not count: automation (ci)"
 
 
 def test_rows_keep_the_part() -> None:
