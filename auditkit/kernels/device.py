@@ -243,7 +243,7 @@ class Device:
     @_guarded
     def limit(self, size: int) -> None:
         """Let `empty` take at most so many bytes altogether: beyond, it raises Unsupported."""
-        self.pool.set_limit(size=size)
+        self._memory.limit(size)
 
     def release(self) -> None:
         """Give the pool's unused memory back to the device. Nothing happens on a device that is lost."""

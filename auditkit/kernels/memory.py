@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from auditkit.kernels import faults
+from auditkit.kernels.whole_blocks import WholeBlocks
 
 
 class Memory:
@@ -18,9 +19,24 @@ class Memory:
 
     def __init__(self, cupy: Any, device: Any, *kept: Any) -> None:
         """kept: what else of CUDA goes with it."""
+        self._cupy, self._device = cupy, device
         self.pool = cupy.cuda.MemoryPool()
         self.kept = list(kept)
-        self._giving_back = weakref.finalize(self, _give_back, device, self.pool, faults.kinds(cupy))
+        self._most = 0  # bytes, the environment's limit
+        self._give_back_at_the_end()
+
+    def limit(self, size: int) -> None:
+        """Let all that is used or kept have so many bytes at most, and the environment's limit."""
+        if isinstance(self.pool, WholeBlocks):
+            self.pool.limit = min(size, self._most) if self._most else size
+            return
+        self._most = int(self.pool.get_limit())
+        self._giving_back.detach()
+        self.pool = WholeBlocks(self._cupy, self.pool, min(size, self._most) if self._most else size)
+        self._give_back_at_the_end()
+
+    def _give_back_at_the_end(self) -> None:
+        self._giving_back = weakref.finalize(self, _give_back, self._device, self.pool, faults.kinds(self._cupy))
         self._giving_back.atexit = False  # the process's end does it as well
 
     def abandon(self) -> None:

@@ -75,9 +75,9 @@ def planned(
     clock: Clock | None = None,
 ) -> Planned:
     """The back end under the plan of a verification. Raises Unsupported."""
-    layout = layout_of(run, plan, backend, memory)
-    if memory is not None and isinstance(backend, CudaBackend):
-        backend.ops.device.limit(memory)
+    layout, allowed = layout_of(run, plan, backend, memory), limits(run, backend, memory).memory
+    if allowed is not None and isinstance(backend, CudaBackend) and (memory is not None or layout.plan.pieces):
+        backend.ops.device.limit(allowed)
     more = {} if program is None else {"program": program}
     return Planned(
         backend.ops,

@@ -151,6 +151,7 @@ class FakePool:
         self._limit = limit
         self.limit = 0
         self.released = 0
+        self.used = 0
 
     def malloc(self, size: int) -> FakePointer:
         """Raises OutOfMemoryError beyond the device's memory or the limit, and what `fails` says."""
@@ -161,9 +162,19 @@ class FakePool:
                 raise
             raise OutOfMemoryError(size, 0) from None
         used = self.cuda.used[self.cuda.current]
-        if used + size > (self.limit or self.cuda.total):
+        if used + size > self.cuda.total or (self.limit and self.used + size > self.limit):
             raise OutOfMemoryError(size, used, self.limit)
-        return FakePointer(FakeMemory(self.cuda, size), 0)
+        block = FakeMemory(self.cuda, size)
+        self.used += size
+        weakref.finalize(block, self._free, size)
+        return FakePointer(block, 0)
+
+    def _free(self, size: int) -> None:
+        self.used -= size
+
+    def set_limit(self, size: int) -> None:
+        """Bytes of this pool's blocks."""
+        self.limit = size
 
     def get_limit(self) -> int:
         """Bytes, 0 for none; ValueError for a text of the environment that is none."""
@@ -174,8 +185,12 @@ class FakePool:
         return 0
 
     def used_bytes(self) -> int:
-        """Bytes of the current device."""
-        return self.cuda.used[self.cuda.current]
+        """Bytes of this pool's blocks."""
+        return self.used
+
+    def total_bytes(self) -> int:
+        """The same: nothing is kept."""
+        return self.used
 
     def free_all_blocks(self) -> None:
         """cudaFree of what is kept."""

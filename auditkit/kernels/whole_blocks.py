@@ -1,0 +1,81 @@
+"""A pool of device memory under a limit that never splits a large block.
+
+CuPy's pool cuts what is free to the size that is asked for. The rests stay with their blocks as long as any part is
+used, and under a limit they are lost: a step that needs 300 MB may fail with 400.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+LARGE = 4 << 20  # bytes; smaller blocks share one pool of CuPy's
+UNIT = 512 << 10  # sizes of large blocks are whole multiples
+
+
+class WholeBlocks:
+    """Has the methods of `cupy.cuda.MemoryPool` that `Device` calls. Blocks of one size, rounded up, are a pool each.
+
+    limit: bytes of all together, used or kept; may be set again.
+    """
+
+    def __init__(self, cupy: Any, small: Any, limit: int) -> None:
+        """small: a pool of CuPy's, which may hold blocks already."""
+        self._cupy, self._small, self.limit = cupy, small, limit
+        self._pools: dict[int, Any] = {}  # by bytes of a block, the one used last at the end
+
+    def malloc(self, size: int) -> Any:
+        """A block of at least so many bytes. Raises CuPy's OutOfMemoryError beyond the limit."""
+        if size < LARGE:
+            return self._small_block(size)
+        rounded = -(-size // UNIT) * UNIT
+        pool = self._pools.pop(rounded, None)
+        if pool is None:
+            pool = self._cupy.cuda.MemoryPool()
+        self._pools[rounded] = pool
+        if not pool.free_bytes() and not self._make_room(rounded):
+            raise self._cupy.cuda.memory.OutOfMemoryError(rounded, self.total_bytes(), self.limit)
+        try:
+            return pool.malloc(rounded)
+        except self._cupy.cuda.memory.OutOfMemoryError:  # the card has less than the limit allows
+            self.free_all_blocks()
+            return pool.malloc(rounded)
+
+    def _small_block(self, size: int) -> Any:
+        self._make_room(size)  # or what is free in the pool suffices; its own limit decides
+        others = self.total_bytes() - int(self._small.total_bytes())
+        self._small.set_limit(size=max(1, self.limit - others))
+        return self._small.malloc(size)
+
+    def _make_room(self, size: int) -> bool:
+        """Give back what is kept, the longest unused first, until a new block of `size` bytes fits; whether it does."""
+        for kept in (*self._pools.values(), self._small):
+            if self.total_bytes() + size <= self.limit:
+                return True
+            if kept.free_bytes():
+                kept.free_all_blocks()
+        return self.total_bytes() + size <= self.limit
+
+    @property
+    def _all(self) -> list[Any]:
+        return [self._small, *self._pools.values()]
+
+    def get_limit(self) -> int:
+        """Bytes."""
+        return self.limit
+
+    def total_bytes(self) -> int:
+        """Bytes that are used or kept."""
+        return sum(int(pool.total_bytes()) for pool in self._all)
+
+    def used_bytes(self) -> int:
+        """Bytes of blocks that arrays hold."""
+        return sum(int(pool.used_bytes()) for pool in self._all)
+
+    def free_bytes(self) -> int:
+        """Bytes that are kept for later."""
+        return sum(int(pool.free_bytes()) for pool in self._all)
+
+    def free_all_blocks(self) -> None:
+        """Give back what is kept."""
+        for pool in self._all:
+            pool.free_all_blocks()
