@@ -120,6 +120,10 @@ class CudaOps:
         """A host array on the device."""
         return self.device.upload(array)
 
+    def bring(self, array: npt.NDArray[Any]) -> Callable[[], Array]:
+        """Begin to copy a host array that does not change to the device; the result, called once, gives it."""
+        return self.device.transfers.bring(array)
+
     def host(self, array: Array) -> npt.NDArray[Any]:
         """A device array on the host."""
         return self.device.download(array)

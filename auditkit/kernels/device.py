@@ -23,6 +23,7 @@ from auditkit.errors import AuditkitError, MachineFault, Unsupported, UsageError
 from auditkit.kernels import faults
 from auditkit.kernels.compile import OLDEST, Compiler, Nvrtc, cubin
 from auditkit.kernels.memory import Memory
+from auditkit.kernels.transfers import Transfers
 
 Array: TypeAlias = Any  # a C-contiguous cupy.ndarray: memory with a dtype and a shape
 P = ParamSpec("P")
@@ -142,6 +143,11 @@ class Device:
             raise UsageError(
                 f"CUPY_GPU_MEMORY_LIMIT is no limit ({error})", hint="a number of bytes, or e.g. 50%"
             ) from error
+
+    @functools.cached_property
+    def transfers(self) -> Transfers:
+        """Copies beside the work of this device."""
+        return Transfers(self)
 
     @property
     def pool(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,12 @@ class PieceSums:
             held = []
         self._open[key] = self._folded(held, count, terms) if self._radices else self._summed(held, terms)
         self._counts[key] = count + 1
+
+    def expect(self, keys: Iterable[str]) -> None:
+        """The next micro-batches' sums of these pieces will soon be added."""
+        for key in keys:
+            if self._counts.get(key, 0) and key not in self._open:
+                self._shelf.expect(key)
 
     def settle(self) -> None:
         """Put all pieces that were added to back onto the shelf."""

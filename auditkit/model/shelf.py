@@ -17,6 +17,9 @@ class Shelf(Protocol):
     def get(self, key: str) -> list[Any] | None:
         """The arrays of a key; None if there are none."""
 
+    def expect(self, key: str) -> None:
+        """Begin to bring the arrays of a key, if it is there, for `get` will soon ask for them."""
+
     def drop(self, key: str) -> None:
         """Forget a key, if it is there."""
 
@@ -34,6 +37,9 @@ class InMemory:
     def get(self, key: str) -> list[Any] | None:
         """As Shelf."""
         return self._held.get(key)
+
+    def expect(self, key: str) -> None:
+        """As Shelf: they are here."""
 
     def drop(self, key: str) -> None:
         """As Shelf."""
@@ -54,6 +60,10 @@ class Moved:
         """As Shelf."""
         found = self._shelf.get(key)
         return None if found is None else [self._ops.place(array) for array in found]
+
+    def expect(self, key: str) -> None:
+        """As Shelf."""
+        self._shelf.expect(key)
 
     def drop(self, key: str) -> None:
         """As Shelf."""

@@ -7,7 +7,7 @@ weights, whose columns are rounded over all tokens of a micro-batch, makes some 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,14 @@ class Walk:
     def _put(self, batch: MicroBatch, what: object, *arrays: Any) -> None:
         self._inputs.put(batch.key(what), arrays)
 
+    def _in_turn(self, batches: list[MicroBatch], *what: object) -> Iterator[MicroBatch]:
+        """The micro-batches; what one will take from the shelf is brought while the one before it is under way."""
+        for number, batch in enumerate(batches):
+            for soon in batches[number : number + 2]:
+                for key in what:
+                    self._inputs.expect(soon.key(key))
+            yield batch
+
     def _embed(self, batches: list[MicroBatch]) -> None:
         self._weights.stage([EMBED], self._layers[0])
         table = self._weights.prepared.params[EMBED]
@@ -114,7 +122,7 @@ class Walk:
     def _forward(self, layer: int, batches: list[MicroBatch]) -> None:
         after = self._layers[layer + 1] if layer + 1 < len(self._layers) else [FINAL_NORM, self._head_name]
         self._weights.stage(self._layers[layer], after)
-        for batch in batches:
+        for batch in self._in_turn(batches, layer):
             held = self._inputs.get(batch.key(layer))
             assert held is not None
             x, cache = self._network(batch).layer_forward(held[0], layer_prefix(layer), batch.size)
@@ -127,7 +135,8 @@ class Walk:
     def _backward(self, layer: int, batches: list[MicroBatch]) -> None:
         after = self._layers[layer - 1] if layer else self._table_names
         self._weights.stage(self._layers[layer], after)
-        for batch in batches:
+        self._sums.expect(f"{name}.0" for name in self._layers[layer])
+        for batch in self._in_turn(batches, layer, "dx"):
             network, prefix = self._network(batch), layer_prefix(layer)
             cache = None if self._plan.recompute else batch.caches.pop()
             if cache is None:
@@ -140,7 +149,7 @@ class Walk:
     def _head(self, batches: list[MicroBatch]) -> None:
         """Loss and gradient of what enters the head, some rows of logits at a time."""
         self._weights.stage([FINAL_NORM, self._head_name], self._layers[-1])
-        for batch in batches:
+        for batch in self._in_turn(batches, len(self._layers)):
             network = self._network(batch)
             y, cache = network.norm(self._take(batch, len(self._layers)), FINAL_NORM)
             dy, kept = self._logits(batch, y)
@@ -175,7 +184,8 @@ class Walk:
         """The gradients of embedding and head, some rows of the vocabulary at a time."""
         self._weights.stage(self._table_names)
         for piece in pieces_of(self._specs[EMBED], self._plan.cuts.rows):
-            for batch in batches:
+            self._sums.expect(f"{name}.{piece.number}" for name in {self._head_name, EMBED})
+            for batch in self._in_turn(batches, "head", "dx"):
                 self._table_piece(batch, piece)
             self._sums.settle()
         for batch in batches:

@@ -9,7 +9,10 @@ from typing import Any
 from auditkit.formats.recipe import Recipe
 from auditkit.model.network import Prepared, weight_bits
 from auditkit.model.ops import Ops
+from auditkit.model.params import EMBED, HEAD
 from auditkit.numerics.arrays import F32
+
+_TABLES = (EMBED, HEAD)
 
 
 class _Held(Mapping[str, Any]):
@@ -46,13 +49,15 @@ def _closed(name: str) -> Any:
 class Weights:
     """Parameters and their fixed-point rows of one stage of the network at a time.
 
-    params: host arrays by name; if `ahead`, they are read in a thread before they are asked for.
+    params: host arrays by name; if `ahead`, they are read in a thread before they are asked for. Else those of the next
+    stage begin to move meanwhile, but for the vocabulary tables, for which there may be no room.
     """
 
     def __init__(self, params: Mapping[str, F32], recipe: Recipe, ops: Ops, *, ahead: bool = False) -> None:
         self._params, self._ops = params, ops
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="weights") if ahead else None
         self._coming: dict[str, Future[F32]] = {}
+        self._moving: dict[str, Callable[[], Any]] = {}
         bits, model = weight_bits(recipe), recipe.model
         names = list(params)
         held = self._held = _Held(self._bring, names)
@@ -65,23 +70,29 @@ class Weights:
         """Keep only what belongs to these parameters, and begin to read those that come next."""
         for held in (self._held, self._rows, self._rows_t):
             held.keep(names)
-        if self._pool is not None:
-            wanted = {*names, *then}
-            self._coming = {name: coming for name, coming in self._coming.items() if name in wanted}
-            for name in then:
-                if name not in self._coming and name not in names:
-                    self._coming[name] = self._pool.submit(self._params.__getitem__, name)
+        wanted = {*names, *then}
+        for name in [name for name in self._moving if name not in wanted]:
+            self._moving.pop(name)()  # its memory is free for others only when it was written
+        self._coming = {name: coming for name, coming in self._coming.items() if name in wanted}
+        for name in then:
+            if name in self._coming or name in self._moving or name in names:
+                continue
+            if self._pool is not None:
+                self._coming[name] = self._pool.submit(self._params.__getitem__, name)
+            elif name not in _TABLES:
+                self._moving[name] = self._ops.bring(self._params[name])
 
     def close(self) -> None:
         """Drop everything and end the thread; nothing can be asked for afterwards."""
         self.stage(())
-        self._coming = {}
         for held in (self._held, self._rows, self._rows_t):
             held.close()
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
     def _bring(self, name: str) -> Any:
+        if name in self._moving:
+            return self._moving.pop(name)()
         coming = self._coming.pop(name, None)
         array = self._params[name] if coming is None else coming.result()
         return self._ops.place(array)

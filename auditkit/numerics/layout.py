@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -57,6 +57,11 @@ def check_finite(arrays: Mapping[str, F32]) -> None:
 def place(array: F32) -> F32:
     """A host array where the arrays of these ops live: here as it is."""
     return array
+
+
+def bring(array: F32) -> Callable[[], F32]:
+    """Begin to place a host array that does not change; the result, called once, gives it."""
+    return lambda: array
 
 
 def host(array: F32) -> F32:

@@ -15,14 +15,16 @@ from auditkit.formats.recipe import Recipe
 from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.device import Device
 from auditkit.kernels.driver import versions
+from auditkit.kernels.host_shelf import HostShelf
 from auditkit.model import kept
 from auditkit.model.ops import Ops
 from auditkit.model.part import PartResult, part
 from auditkit.model.pieces_step import Room
+from auditkit.model.shelf import InMemory, Shelf
 from auditkit.model.state import State
 from auditkit.model.step import StepResult, step
 from auditkit.numerics import reference, self_test
-from auditkit.numerics.arrays import IntArray
+from auditkit.numerics.arrays import F32, IntArray
 from auditkit.replay import machine
 from auditkit.replay.recorded import Recorder
 from auditkit.store.cache import default_dir
@@ -98,6 +100,14 @@ class Backend:
     def place(self, state: State) -> State:
         """The state with its arrays where this back end computes."""
         return state
+
+    def waiting(self, array: F32) -> F32:
+        """A host array where it waits for `ops.bring`."""
+        return array
+
+    def host_shelf(self, most: int) -> Shelf:
+        """A shelf in main memory, for which `most` bytes may wait where this back end computes."""
+        return InMemory()
 
     def host(self, state: State) -> State:
         """The state with its arrays as NumPy arrays."""
@@ -242,6 +252,16 @@ class CudaBackend(Backend):
     def place(self, state: State) -> State:
         """The state on the device."""
         return self.on_device(lambda: _moved(state, self.ops.place))
+
+    def waiting(self, array: F32) -> F32:
+        """As Backend: a copy in page-locked memory."""
+        held = self.ops.device.transfers.host_array(array.shape, array.dtype)
+        held[...] = array
+        return held
+
+    def host_shelf(self, most: int) -> Shelf:
+        """As Backend."""
+        return HostShelf(self.ops.device, most)
 
     def host(self, state: State) -> State:
         """The state as NumPy arrays."""

@@ -19,8 +19,9 @@ TABLE_ROWS = (65_536, 32_768, 16_384, 8192, 4096, 2048, 1024, 512)
 
 # Bytes and multiplications a second that decide between plans; `auditkit plan` measures the arithmetic.
 DISK_RATE = 0.6e9
-HOST_RATE = 8e9
-RATES = {False: 40e9, True: 40e12}  # of the matrix products: a CPU with its threads, a card
+HOST_RATE = 20e9  # between main memory and a card, beside the card's work
+OVERLAP = 0.8  # of the card's time, in which such bytes can move
+RATES = {False: 40e9, True: 100e12}  # of the matrix products: a CPU with its threads, a card
 ELEMENT_RATE = {False: 0.5e9, True: 50e9}  # elements rounded to fixed point
 
 
@@ -147,7 +148,8 @@ def _worst(recipes: Sequence[Recipe], plan: Plan, cuda: bool) -> Layout:
     if not plan.pieces:
         return Layout(plan, need)
     sizes = max((sizes_of(recipe, cuda) for recipe in recipes), key=lambda found: found.tokens)
-    return Layout(plan, need, _factor(sizes, plan), _traffic(sizes, plan))
+    factor = _factor(sizes, plan)
+    return Layout(plan, need, factor, _traffic(sizes, plan, _arithmetic(sizes, cuda) * factor))
 
 
 def products(sizes: Sizes) -> tuple[float, float]:
@@ -171,17 +173,24 @@ def _factor(sizes: Sizes, plan: Plan) -> float:
     return 1 + (again + rounding) / (3 * (layers + head))
 
 
-def _traffic(sizes: Sizes, plan: Plan) -> float:
-    """Seconds a micro-batch for bytes that come and go, were nothing else to do."""
-    model, rate = sizes.recipe.model, {"memory": float("inf"), "host": HOST_RATE, "disk": DISK_RATE}
+def _traffic(sizes: Sizes, plan: Plan, arithmetic: float) -> float:
+    """Seconds a micro-batch for bytes that come and go, but for those that a card moves in its arithmetic's time."""
+    model = sizes.recipe.model
     params = 4 * (2 * model.num_layers * sizes.layer + 3 * sizes.table) / plan.group
     sums = 2 * sizes.sum_bytes * sizes.parameters / plan.group
     waiting = 2 * 4 * sizes.tokens * model.hidden_size * (2 * model.num_layers + 6) if plan.recompute else 0
-    of_params = params / rate[plan.params] + (params / HOST_RATE if sizes.cuda and plan.params == "disk" else 0)
-    return of_params + sums / rate[plan.sums] + waiting / rate[plan.inputs]
+    pairs = ((params, plan.params), (sums, plan.sums), (waiting, plan.inputs))
+    on_host, on_disk = (sum(size for size, place in pairs if place == where) for where in ("host", "disk"))
+    if sizes.cuda:
+        on_host += on_disk
+    return on_disk / DISK_RATE + max(0.0, on_host / HOST_RATE - OVERLAP * arithmetic)
+
+
+def _arithmetic(sizes: Sizes, cuda: bool) -> float:
+    """Seconds of a micro-batch the plain way, at nominal rates."""
+    return 3 * sum(products(sizes)) / RATES[cuda]
 
 
 def _seconds(recipe: Recipe, layout: Layout, cuda: bool) -> float:
     """Of a micro-batch at nominal rates: what decides between plans."""
-    layers, head = products(sizes_of(recipe, cuda))
-    return 3 * (layers + head) / RATES[cuda] * layout.factor + layout.traffic
+    return _arithmetic(sizes_of(recipe, cuda), cuda) * layout.factor + layout.traffic

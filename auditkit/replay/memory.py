@@ -223,13 +223,15 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool) -> Bytes:
     held[plan.sums] += sums
     held[plan.params] += params
     bring = 4 if cuda or plan.params == "disk" else 0  # a copy of the parameters of a stage
+    soon = bring if plan.params == "host" else 0  # and of those of the next layer
     ahead = 4 * max(sizes.layer, sizes.table) if plan.params == "disk" else 0
-    settled = 0 if plan.sums == "memory" else sizes.sum_bytes * sizes.layer
+    settled = {"memory": 0, "host": 2, "disk": 1}[plan.sums] * sizes.sum_bytes * sizes.layer
+    moving = 2 * waiting_inputs(recipe) if plan.inputs == "host" else 0  # on their way there, and back
     gradient = (4 + 8 + (0 if cuda else 8)) * sizes.matrix
     stages = {
-        "a layer": bring * sizes.layer + sizes.rows_of_layer + settled + gradient + sizes.work(cuts.key_heads)
+        "a layer": (bring + soon) * sizes.layer + sizes.rows_of_layer + settled + gradient + sizes.work(cuts.key_heads)
         + (sizes.cache if plan.recompute else 0) + 3 * x,
-        "the logits": bring * sizes.table + sizes.logits(tokens) + 5 * x,
+        "the logits": bring * sizes.table + soon * sizes.layer + sizes.logits(tokens) + 5 * x,
         "the tables": bring * sizes.table + sizes.columns(rows) + 3 * x,
         "the update": (0 if cuda else bring) * sizes.table + _update(sizes, rows),
     }  # fmt: skip
@@ -238,7 +240,7 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool) -> Bytes:
     parts = (
         (f"{largest} at a time", stages[largest]),
         ("caches of all layers", caches),
-        ("waiting micro-batches", kept if plan.inputs == "memory" else 0),
+        ("waiting micro-batches", kept if plan.inputs == "memory" else moving),
         ("gradient sums", sums if plan.sums == "memory" else 0),
         ("parameters", params if plan.params == "memory" and not cuda else 0),
         ("files", 0 if cuda else on_host + sizes.reading),
@@ -249,6 +251,17 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool) -> Bytes:
         whole = total + total // SPLIT + DEVICE_BASE
         return Bytes(whole, HOST_BASE + sizes.reading + on_host, disk, parts)
     return Bytes(total + HOST_BASE, 0, disk, parts)
+
+
+def waiting_sums(recipe: Recipe) -> int:
+    """Bytes of a layer's sums, which are on their way to main memory while the next layer is under way."""
+    sizes = sizes_of(recipe, cuda=True)
+    return sizes.sum_bytes * sizes.layer
+
+
+def waiting_inputs(recipe: Recipe) -> int:
+    """Bytes of what enters a layer, of two micro-batches."""
+    return 2 * 4 * sizes_of(recipe, cuda=True).tokens * recipe.model.hidden_size
 
 
 def _update(sizes: Sizes, rows: int) -> int:

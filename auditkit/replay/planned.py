@@ -12,6 +12,7 @@ from auditkit.formats import canonical
 from auditkit.formats.digest import Digest, content_digest
 from auditkit.formats.recipe import Recipe
 from auditkit.model.pieces_step import Room
+from auditkit.model.plan import Place
 from auditkit.model.shelf import InMemory, Moved, Shelf
 from auditkit.model.state import ROLES, HostTensors, State, flat_pieces, state_digests
 from auditkit.model.step import NonFinite, StepResult
@@ -20,7 +21,7 @@ from auditkit.numerics.arrays import F32, IntArray
 from auditkit.replay.backend import Backend
 from auditkit.replay.keeper import Keeper
 from auditkit.replay.layout import Layout, products
-from auditkit.replay.memory import sizes_of
+from auditkit.replay.memory import sizes_of, waiting_inputs, waiting_sums
 from auditkit.replay.spilled import SpilledTensors
 from auditkit.store.progress import Clock, Progress, Silent, SystemClock
 from auditkit.store.spill import Damaged, Spill
@@ -134,9 +135,10 @@ class Planned(Backend):
             self.progress.note(f"nothing is kept to go on from: {error.message}")
             return self.inner.step(state, tokens, recipe, on_micro_batch=told, work_key=work_key)
         moved = Moved(spill, self.ops)
-        shelves: dict[str, Shelf] = {"memory": InMemory(), "host": Moved(InMemory(), self.ops), "disk": moved}
         keeper = Keeper(spill, moved, self.progress, self.clock, in_place=plan.pieces and plan.sums == "disk")
-        room = Room(plan, shelves[plan.inputs], shelves[plan.sums], keeper if is_long(recipe) else None)
+        inputs = self._shelf(plan.inputs, waiting_inputs(recipe), moved)
+        sums = self._shelf(plan.sums, waiting_sums(recipe), moved)
+        room = Room(plan, inputs, sums, keeper if is_long(recipe) else None)
         try:
             found = self.inner.step(state, tokens, recipe, on_micro_batch=told, work_key=work_key, room=room)
         except (NonFinite, MachineFault):  # after others, an interruption or a full disk, it can be gone on
@@ -144,6 +146,11 @@ class Planned(Backend):
             raise
         spill.finish()
         return found
+
+    def _shelf(self, place: Place, most: int, disk: Shelf) -> Shelf:
+        if place == "disk":
+            return disk
+        return self.inner.host_shelf(most) if place == "host" else InMemory()
 
     def _key(self, state: State, tokens: IntArray, recipe: Recipe) -> Digest:
         """The name of a step's work: whoever does the same may go on with it, and nobody else."""
@@ -164,7 +171,7 @@ class Planned(Backend):
         roles: dict[str, Mapping[str, F32]] = {role: state.role(role) for role in ROLES}
         for role, tensors in roles.items():
             if role == "param" and self.layout.plan.params != "disk":
-                roles[role] = {name: tensors[name] for name in tensors}
+                roles[role] = {name: self.inner.waiting(tensors[name]) for name in tensors}
             elif role == "param" or brought or isinstance(tensors, UpdatedTensors):
                 roles[role] = SpilledTensors(self._folder(state, role), role, self.shapes).take(tensors)
         return State(state.step, roles["param"], roles["adam_m"], roles["adam_v"], found=state.found)

@@ -136,6 +136,9 @@ class Spill:
             raise Damaged(f"{path} cannot be read again: {error.strerror}", hint="check this machine's disk") from error
         return found
 
+    def expect(self, key: str) -> None:
+        """Nothing is read ahead."""
+
     def drop(self, key: str) -> None:
         """Forget a key; its file goes unless it was committed."""
         entry = self._entries.pop(key, None)

@@ -6,6 +6,7 @@ card would do wrongly is an error here: an array or stream of another device tha
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import weakref
 from collections.abc import Callable
@@ -46,6 +47,17 @@ class FakeStream:
         """Wait: all is done."""
         self.cuda.call("synchronize")
 
+    def record(self) -> FakeEvent:
+        """As cupy.cuda.Stream.record."""
+        self.cuda.check_device("a stream", self.index)
+        self.cuda.call("record")
+        return FakeEvent()
+
+    def wait_event(self, event: FakeEvent) -> None:
+        """As cupy.cuda.Stream.wait_event."""
+        self.cuda.check_device("a stream", self.index)
+        self.cuda.call("wait")
+
     def begin_capture(self) -> None:
         """As cupy.cuda.Stream.begin_capture."""
         self.cuda.call("begin capture")
@@ -57,6 +69,12 @@ class FakeStream:
         self.cuda.call("end capture")
         assert work is not None
         return FakeGraph(self.cuda, work)
+
+
+class FakeEvent:
+    """cupy.cuda.Event: all is done at once."""
+
+    done = True
 
 
 class FakeGraph:
@@ -89,6 +107,18 @@ class FakePointer:
         self._call("device copy", stream)
         target, origin = (p.mem.bytes[p.ptr - p.mem.ptr :][:size] for p in (self, source))
         stream.do(lambda: np.copyto(target, origin))
+
+    def copy_from_host_async(self, mem: int, size: int, stream: FakeStream) -> None:
+        """As in CuPy."""
+        self._call("upload", stream)
+        target = self.mem.bytes[self.ptr - self.mem.ptr :][:size]
+        stream.do(lambda: ctypes.memmove(target.ctypes.data, mem, size) and None)
+
+    def copy_to_host_async(self, mem: int, size: int, stream: FakeStream) -> None:
+        """As in CuPy."""
+        self._call("download", stream)
+        source = self.mem.bytes[self.ptr - self.mem.ptr :][:size]
+        stream.do(lambda: ctypes.memmove(mem, source.ctypes.data, size) and None)
 
     def _call(self, name: str, stream: FakeStream) -> None:
         cuda = self.mem.cuda
@@ -309,6 +339,11 @@ def _array(shape: tuple[int, ...], dtype: Any, memptr: FakePointer) -> FakeArray
     return made
 
 
+def _pinned(cuda: Cuda, size: int) -> Any:
+    cuda.call("host malloc")
+    return np.full(size, 0xA5, np.uint8)
+
+
 def _unowned(cuda: Cuda, ptr: int, size: int, owner: Any, index: int) -> Any:
     assert owner[-1].ptr == ptr
     return SimpleNamespace(cuda=cuda, ptr=ptr, size=size, owner=owner, device_id=index, bytes=owner[-1].mem.bytes)
@@ -344,6 +379,8 @@ def make(cuda: Cuda, limit: str = "") -> Any:
         Stream=lambda **options: FakeStream(cuda, **options),
         MemoryPool=lambda: FakePool(cuda, limit),
         MemoryPointer=FakePointer,
+        PinnedMemory=lambda size: _pinned(cuda, size),
+        PinnedMemoryPointer=lambda memory, offset: memory,
         UnownedMemory=lambda *args: _unowned(cuda, *args),
     )
     return SimpleNamespace(cuda=parts, ndarray=_array, __version__="14.2.0")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,40 @@ class _Options(ctypes.Structure):
     )
 
 
+class EmulatedTransfers:
+    """Copies beside the device's work, each made as late as a card might: only when its result is waited for."""
+
+    def __init__(self, device: EmulatedDevice) -> None:
+        self._device = device
+        self._waiting: list[Callable[[], None]] = []
+
+    def host_array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """As Transfers, full of poison."""
+        return np.array(self._device.empty(shape, dtype).view(np.ndarray))
+
+    def bring(self, values: npt.NDArray[Any]) -> Callable[[], EmulatedArray]:
+        """As Transfers."""
+        array = self._device.empty(values.shape, values.dtype)
+        target = array.view(np.ndarray)
+        self._waiting.append(lambda: np.copyto(target, values))
+
+        def arrived() -> EmulatedArray:
+            self.finish()
+            return array
+
+        return arrived
+
+    def send(self, array: EmulatedArray, values: npt.NDArray[Any], most: int) -> None:
+        """As Transfers."""
+        source = array.view(np.ndarray)
+        self._waiting.append(lambda: np.copyto(values, source))
+
+    def finish(self) -> None:
+        """As Transfers."""
+        while self._waiting:
+            self._waiting.pop(0)()
+
+
 class EmulatedDevice:
     """Plays cuda/*.cu on the CPU, one block after the other.
 
@@ -84,6 +119,11 @@ class EmulatedDevice:
         self._most_accesses = most_accesses
         self._libraries: dict[str, tuple[Path, ctypes.CDLL, dict[str, Kernel]]] = {}
         self._buffers: dict[int, int] = {}  # address -> bytes of the live ones
+
+    @functools.cached_property
+    def transfers(self) -> EmulatedTransfers:
+        """As Device.transfers."""
+        return EmulatedTransfers(self)
 
     @contextmanager
     def use(self) -> Iterator[None]:

@@ -1,0 +1,53 @@
+"""A shelf of device arrays in page-locked main memory: they go and come while the device works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from auditkit.kernels.device import Array, Device
+
+Host = npt.NDArray[Any]
+
+
+class HostShelf:
+    """Lists of device arrays by key; as auditkit.model.shelf.Shelf."""
+
+    def __init__(self, device: Device, most: int) -> None:
+        """most: bytes of device memory that arrays on their way to main memory may hold besides the last one."""
+        self._device, self._most = device, most
+        self._held: dict[str, list[Host]] = {}
+        self._coming: dict[str, list[Callable[[], Array]]] = {}
+        self._spare: dict[tuple[tuple[int, ...], str], list[Host]] = {}
+
+    def put(self, key: str, arrays: Sequence[Array]) -> None:
+        """Keep arrays, which must not change any more, in place of those that the key had."""
+        self.drop(key)
+        self._held[key] = [self._sent(array) for array in arrays]
+
+    def get(self, key: str) -> list[Array] | None:
+        """Copies of the arrays of a key; None if there are none."""
+        if key not in self._held:
+            return None
+        self.expect(key)
+        return [arrived() for arrived in self._coming.pop(key)]
+
+    def expect(self, key: str) -> None:
+        """Begin to bring the arrays of a key, if it is there."""
+        if key in self._held and key not in self._coming:
+            self._coming[key] = [self._device.transfers.bring(values) for values in self._held[key]]
+
+    def drop(self, key: str) -> None:
+        """Forget a key, if it is there."""
+        for arrived in self._coming.pop(key, []):
+            arrived()  # or its memory would be used again before the copy has written it
+        for values in self._held.pop(key, []):
+            self._spare.setdefault((values.shape, values.dtype.str), []).append(values)
+
+    def _sent(self, array: Array) -> Host:
+        spare = self._spare.get((array.shape, array.dtype.str))
+        values = spare.pop() if spare else self._device.transfers.host_array(array.shape, array.dtype)
+        self._device.transfers.send(array, values, self._most)
+        return values

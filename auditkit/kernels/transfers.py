@@ -1,0 +1,95 @@
+"""Copies between the device and main memory that go on beside the device's own work.
+
+They run on a stream of their own, one after the other. A copy begins when the work that was launched before it is done;
+work that needs its result waits on the device, not here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from auditkit.errors import Unsupported
+
+if TYPE_CHECKING:
+    from auditkit.kernels.device import Array, Device
+
+
+class Transfers:
+    """The copies of one device. All calls come from the device's thread."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        with device.use():
+            self._stream = device.cupy.cuda.Stream(non_blocking=True)
+        self._under_way: list[tuple[Any, npt.NDArray[Any]]] = []  # the end of a copy, and its array in main memory
+        self._leaving: list[tuple[Any, Array]] = []  # the end of a copy to main memory, and the array it reads
+
+    def host_array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Page-locked main memory with undefined contents; of the ordinary kind where the system gives no such."""
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        cuda = self._device.cupy.cuda
+        try:
+            with self._device.use():
+                memory = cuda.PinnedMemoryPointer(cuda.PinnedMemory(max(1, size)), 0)
+        except Unsupported:
+            return np.empty(shape, dtype)
+        return np.frombuffer(memory, np.uint8, size).view(dtype).reshape(shape)
+
+    def bring(self, values: npt.NDArray[Any]) -> Callable[[], Array]:
+        """Begin to copy a C-contiguous host array, which must not change meanwhile, to the device.
+
+        The result, called once, gives the device array, for work that is launched from then on. Raises Unsupported for
+        too little memory.
+        """
+        array = self._device.empty(values.shape, values.dtype)
+        with self._device.use():
+            self._after_work()
+            array.data.copy_from_host_async(values.ctypes.data, values.nbytes, self._stream)
+            done = self._stream.record()
+        self._under_way.append((done, values))
+
+        def arrived() -> Array:
+            with self._device.use():
+                self._device.stream.wait_event(done)
+            return array
+
+        return arrived
+
+    def send(self, array: Array, values: npt.NDArray[Any], most: int) -> None:
+        """Begin to copy a device array, which must not change any more, to a host array of its size.
+
+        `values` is for `bring` alone until `finish`. most: bytes of device arrays that may be kept for copies under
+        way; what is launched next waits for the oldest beyond.
+        """
+        with self._device.use():
+            self._after_work()
+            array.data.copy_to_host_async(values.ctypes.data, array.nbytes, self._stream)
+            done = self._stream.record()
+        self._under_way.append((done, values))
+        self._leaving.append((done, array))
+        self._let_go(most)
+
+    def finish(self) -> None:
+        """Wait here for all copies."""
+        with self._device.use():
+            self._stream.synchronize()
+        self._let_go(0)
+
+    def _after_work(self) -> None:
+        """Let the next copy begin after what was launched: memory that it writes or reads may be in use there."""
+        self._under_way = [(done, values) for done, values in self._under_way if not done.done]
+        self._leaving = [(done, array) for done, array in self._leaving if not done.done]
+        self._stream.wait_event(self._device.stream.record())
+
+    def _let_go(self, most: int) -> None:
+        held = sum(array.nbytes for _, array in self._leaving)
+        while self._leaving and held > most:
+            done, array = self._leaving.pop(0)
+            held -= array.nbytes
+            with self._device.use():
+                self._device.stream.wait_event(done)  # so that whoever gets this memory next writes after the copy

@@ -1,0 +1,120 @@
+"""Copies beside a device's work, and the shelf in main memory that is made of them."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from auditkit.errors import MachineFault
+from auditkit.kernels.device import Device
+from auditkit.kernels.host_shelf import HostShelf
+from tests.kernels import fake_cupy
+from tests.kernels.fake_cuda import Cuda
+from tests.kernels.on_devices import DEVICES, EMULATOR_MARKS, real_device
+
+pytestmark = EMULATOR_MARKS
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
+    made = Cuda(2)
+    fake_cupy.install(monkeypatch, made)
+    return made
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> Any:
+    return request.param()
+
+
+def numbers(seed: int, *shape: int) -> Any:
+    return np.random.default_rng(seed).integers(-9, 9, shape)
+
+
+def test_arrays_come_back_as_they_went(device: Any) -> None:
+    shelf = HostShelf(device, 0)
+    first, second, other = numbers(1, 1000, 33), numbers(2, 0, 4), numbers(3, 1000, 33)
+    shelf.put("a", [device.upload(first), device.upload(second)])
+    shelf.put("b", [device.upload(other)])
+    shelf.expect("a")
+    shelf.expect("nothing")
+    for want, got in ((first, second), shelf.get("a")), ((other,), shelf.get("b")):
+        assert got is not None
+        for array, found in zip(want, got, strict=True):
+            assert np.array_equal(device.download(found), array) and found.shape == array.shape
+    assert shelf.get("nothing") is None
+    shelf.drop("a")
+    shelf.drop("a")
+    assert shelf.get("a") is None
+
+
+def test_a_key_that_is_put_again_has_the_new_arrays_also_if_the_old_ones_were_expected(device: Any) -> None:
+    shelf = HostShelf(device, 1 << 30)
+    for turn in range(6):
+        want = numbers(turn, 500, 41)
+        shelf.put("a", [device.upload(want)])
+        shelf.put("b", [device.upload(want + 1)])
+        shelf.expect("a")
+        if turn % 2:
+            (found,) = shelf.get("a") or [None]
+            assert np.array_equal(device.download(found), want)
+        if turn % 3 == 0:
+            shelf.drop("b")
+
+
+@pytest.mark.gpu
+@pytest.mark.optional("CI has no GPU; the emulator makes copies as late as it may")
+def test_a_card_copies_beside_its_work_and_mixes_nothing_up() -> None:
+    """Arrays are dropped, and their memory used again, while they are still on their way."""
+    device = real_device()
+    device.limit(400 << 20)
+    shelf = HostShelf(device, 64 << 20)
+    with device.use():
+        for turn in range(40):
+            for part in range(4):
+                made = device.empty((8 << 20,), np.uint8)
+                made.data.memset_async((turn * 4 + part) % 251, made.nbytes, device.stream)
+                shelf.put(str(part), [made])
+                del made
+                noise = device.empty((8 << 20,), np.uint8)  # most likely the memory of one that leaves
+                noise.data.memset_async(255, noise.nbytes, device.stream)
+                del noise
+            for part in range(4):
+                shelf.expect(str(part))
+                noise = device.empty((8 << 20,), np.uint8)
+                noise.data.memset_async(254, noise.nbytes, device.stream)
+                del noise
+                (found,) = shelf.get(str(part)) or [None]
+                values = device.download(found)
+                assert (values == (turn * 4 + part) % 251).all(), (turn, part)
+
+
+def test_no_page_locked_memory_is_no_error(cuda: Cuda) -> None:
+    device = Device(1)
+    cuda.fails = lambda called, _number: 2 if called == "host malloc" else 0
+    shelf = HostShelf(device, 0)
+    want = numbers(4, 7, 5)
+    shelf.put("a", [device.upload(want)])
+    (found,) = shelf.get("a") or [None]
+    assert np.array_equal(device.download(found), want)
+
+
+def test_memory_of_arrays_that_left_is_given_back(cuda: Cuda) -> None:
+    device = Device(0)
+    shelf = HostShelf(device, 0)
+    shelf.put("a", [device.upload(numbers(5, 100))])
+    device.transfers.finish()
+    gc.collect()
+    assert not cuda.used[0]
+
+
+def test_a_broken_card_is_a_machine_fault(cuda: Cuda) -> None:
+    device = Device(0)
+    shelf = HostShelf(device, 0)
+    shelf.put("a", [device.upload(numbers(6, 100))])
+    cuda.fails = lambda called, _number: 700 if called == "upload" else 0
+    with pytest.raises(MachineFault):
+        shelf.get("a")
