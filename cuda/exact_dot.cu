@@ -2,8 +2,9 @@
 //
 //   a        i8 [planes][batch][M][K], b  i8 [planes][batch][N][K]   zero beyond the row's own length; in blocks of 64 rows and
 //                                                                    64 bytes (exact_dot_planes.cuh), with 64 rows to spare
-//   ea, eb   i32 [batch][M], [batch][N]                              exponents of the rows
+//   a_exponents, b_exponents   i32 [batch][M], [batch][N]            of the rows
 //   c        float [batch][M][N]
+//            each with strides, so that it may be a part of a larger one (exact_dot_operand.cuh)
 //   scratch  i64, one for every element of the tiles of all blocks   what a block parks between planes
 //
 // A row of integers q is kept as planes of 7-bit digits, so that every product of planes is an int8 matrix product with int32
@@ -13,6 +14,7 @@
 // Test: pytest tests/kernels/test_exact_dot.py
 #include "common.cuh"
 #include "exact_dot_finish.cuh"
+#include "exact_dot_operand.cuh"
 #include "exact_dot_planes.cuh"
 #include "exact_dot_quantise.cuh"
 #include "exact_dot_tile.cuh"
@@ -26,9 +28,7 @@
 // A block takes every gridDim.x-th tile. Each plane's product is summed in the same int32 registers; in between, sums wait as 64-bit
 // numbers in the workspace. The copies for the next tile begin before the present one is rounded and stored.
 template <int BITS, typename T>
-__device__ __forceinline__ void dot(const i8* a, const i8* b, const i32* ea, const i32* eb, float* c, uint4* scratch, const Shape& s,
-                                    i8* shared) {
-    Layout la = layout_of(s.batch, s.m, s.k), lb = layout_of(s.batch, s.n, s.k);
+__device__ __forceinline__ void dot(const Operand& a, const Operand& b, const Result& c, uint4* scratch, const Shape& s, i8* shared) {
     Parked<T> parked{scratch + (i64)blockIdx.x * (T::BM * T::BN / 2) + threadIdx.x};
     u32 ring = shared_address(shared);
     Reader<T> reader(ring);
@@ -42,7 +42,7 @@ __device__ __forceinline__ void dot(const i8* a, const i8* b, const i32* ea, con
     Place p = place_of<T>(s, tile);
     i64 k0 = 0;
     i64 k1 = s.k < CHUNK ? s.k : CHUNK;
-    pipe.start(s, la, lb, p, a, b, k0, k1, PLANES<BITS>);
+    pipe.start(a, b, p, k0, k1, PLANES<BITS>);
     pipe.advance();
     sums.clear();
     int plane = 0;
@@ -74,10 +74,10 @@ __device__ __forceinline__ void dot(const i8* a, const i8* b, const i32* ea, con
         if (last) tile += gridDim.x;
         if (tile < tiles) {
             p = place_of<T>(s, tile);
-            pipe.start(s, la, lb, p, a, b, k0, k1, PLANES<BITS>);
+            pipe.start(a, b, p, k0, k1, PLANES<BITS>);
         }
         if (last)
-            finish<BITS, T>(s, done, sums, weight, narrow, parked, ea, eb, c);
+            finish<BITS, T>(s, done, sums, weight, narrow, parked, a, b, c);
         else
             park<T>(sums, weight, false, parked);
         if (tile >= tiles) break;
@@ -89,28 +89,28 @@ __device__ __forceinline__ void dot(const i8* a, const i8* b, const i32* ea, con
 // No tensor cores: one thread an element, digits put together again, plain 64-bit integers. The second opinion of the
 // self-test, and the way for any other architecture.
 template <int BITS>
-__device__ __forceinline__ void dot_plain(const i8* a, const i8* b, const i32* ea, const i32* eb, float* c, const Shape& s) {
-    Layout la = layout_of(s.batch, s.m, s.k), lb = layout_of(s.batch, s.n, s.k);
+__device__ __forceinline__ void dot_plain(const Operand& a, const Operand& b, const Result& c, const Shape& s) {
     for (i64 at = global_index(); at < s.batch * s.m * s.n; at += global_size()) {
-        i64 row = at / s.n, of = row / s.m, column = at % s.n;
+        i64 row = at / s.n % s.m, column = at % s.n;
+        i32 of = (i32)(at / s.n / s.m);
         i64 total = 0;
         for (i64 k = 0; k < s.k; k++)
-            total += (i64)integer_of<BITS>(a + la.place(of, row % s.m, k), la.plane) *
-                     integer_of<BITS>(b + lb.place(of, column, k), lb.plane);
-        c[at] = round_any<BITS>(total, ea[row], eb[of * s.n + column]);
+            total += (i64)integer_of<BITS>(a.planes + a.layout.place(of / a.share, row, k), a.layout.plane) *
+                     integer_of<BITS>(b.planes + b.layout.place(of / b.share, column, k), b.layout.plane);
+        *c.at(of, row, column) = round_any<BITS>(total, a.exponents_at(of)[row], b.exponents_at(of)[column]);
     }
 }
 
-#define ARGUMENTS const i8 *a, const i8 *b, const i32 *ea, const i32 *eb, float *c
+#define ARGUMENTS OPERAND(a), OPERAND(b), RESULT
 #define SIZES i64 batch, i64 m, i64 n, i64 k
 #define KERNEL(NAME, T, BITS)                                                                                               \
-    GLOBAL void __launch_bounds__(T::THREADS, T::RESIDENT) exact_dot_##NAME##_##BITS(ARGUMENTS, uint4* scratch, SIZES) {    \
+    GLOBAL void __launch_bounds__(T::THREADS, T::RESIDENT) exact_dot_##NAME##_##BITS(ARGUMENTS, SIZES, uint4* scratch) {    \
         extern __shared__ __align__(128) i8 shared[];                                                                       \
-        dot<BITS, T>(a, b, ea, eb, c, scratch, Shape{m, n, k, batch}, shared);                                              \
+        dot<BITS, T>(OPERAND_OF(a), OPERAND_OF(b), RESULT_OF, scratch, Shape{m, n, k, batch}, shared);                                              \
     }
 #define PLAIN_KERNEL(BITS)                                               \
     GLOBAL void exact_dot_plain_##BITS(ARGUMENTS, SIZES) {               \
-        dot_plain<BITS>(a, b, ea, eb, c, Shape{m, n, k, batch});         \
+        dot_plain<BITS>(OPERAND_OF(a), OPERAND_OF(b), RESULT_OF, Shape{m, n, k, batch});         \
     }
 
 KERNEL(small, Small, 14)

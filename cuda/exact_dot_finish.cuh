@@ -1,6 +1,7 @@
 // The end of a tile of an exact dot: sums of planes put together and rounded once.
 #pragma once
 #include "common.cuh"
+#include "exact_dot_operand.cuh"
 #include "exact_dot_planes.cuh"
 #include "exact_dot_tile.cuh"
 
@@ -89,16 +90,15 @@ __device__ __forceinline__ Corner corner_of(const Place& p) {
 // Parked sums to c by the rounding that knows every case, one after the other.
 template <int BITS, typename T>
 __device__ __forceinline__ void finish_any(const Shape& s, const Place& p, const Parked<T>& parked, const i32* ea, const i32* eb,
-                                           float* c) {
+                                           const Result& c) {
     Corner corner = corner_of<T>(p);
 #pragma unroll 1
     for (int at = 0; at < T::WM / 16 * (T::WN / 8) * 4; at++) {
         int r = at & 3, j = at / 4 % (T::WN / 8), i = at / 4 / (T::WN / 8);
         i64 row = corner.row + i * 16 + (r >> 1) * 8, column = corner.column + j * 8 + (r & 1);
         if (row >= s.m || column >= s.n) continue;
-        row += p.batch * s.m;
         i64 v = ((const i64*)parked.at(i, j, r >> 1))[r & 1];
-        c[row * s.n + column] = round_any<BITS>(v, ea[row], eb[p.batch * s.n + column]);
+        *c.at(p.batch, row, column) = round_any<BITS>(v, ea[row], eb[column]);
     }
 }
 
@@ -115,7 +115,8 @@ __device__ __forceinline__ void store_pair(float* to, float x, float y, bool pai
 // c = parked + weight * sums, rounded. `narrow`: 32-bit sums are parked, which count 128.
 template <int BITS, typename T>
 __device__ __forceinline__ void finish(const Shape& s, const Place& p, const Sums<T>& sums, i64 weight, bool narrow,
-                                       const Parked<T>& parked, const i32* ea, const i32* eb, float* c) {
+                                       const Parked<T>& parked, const Operand& a, const Operand& b, const Result& c) {
+    const i32 *ea = a.exponents_at(p.batch), *eb = b.exponents_at(p.batch);
     Corner corner = corner_of<T>(p);
     bool tame = BITS != 14 || s.k < 65536;  // |v| <= 2^26 K
     float scale_b[T::WN / 8][2];
@@ -124,7 +125,7 @@ __device__ __forceinline__ void finish(const Shape& s, const Place& p, const Sum
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             i64 column = corner.column + j * 8 + r;
-            i32 e = eb[p.batch * s.n + (column < s.n ? column : s.n - 1)];
+            i32 e = eb[column < s.n ? column : s.n - 1];
             tame = tame && is_tame<BITS>(e);
             scale_b[j][r] = scale_of<BITS>(e);
         }
@@ -134,12 +135,12 @@ __device__ __forceinline__ void finish(const Shape& s, const Place& p, const Sum
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             i64 row = corner.row + i * 16 + half * 8;
-            i32 e = ea[p.batch * s.m + (row < s.m ? row : s.m - 1)];
+            i32 e = ea[row < s.m ? row : s.m - 1];
             tame = tame && is_tame<BITS>(e);
             scale_a[i][half] = scale_of<BITS>(e);
         }
-    bool pairs = s.n % 2 == 0;
-    float* to = c + (p.batch * s.m + corner.row) * s.n + corner.column;
+    bool pairs = c.pairs(s.n);
+    float* to = c.at(p.batch, corner.row, corner.column);
 #pragma unroll
     for (int i = 0; i < T::WM / 16; i++)
 #pragma unroll
@@ -160,7 +161,7 @@ __device__ __forceinline__ void finish(const Shape& s, const Place& p, const Sum
 #pragma unroll
                 for (int half = 0; half < 2; half++)
                     if (tame && corner.row + i * 16 + half * 8 < s.m && corner.column + column < s.n)
-                        store_pair(to + (i * 16 + half * 8) * s.n + column,
+                        store_pair(to + (i * 16 + half * 8) * c.line + column,
                                    round_tame<BITS>(v[j][2 * half], scale_a[i][half], scale_b[j0 + j][0]),
                                    round_tame<BITS>(v[j][2 * half + 1], scale_a[i][half], scale_b[j0 + j][1]), pairs,
                                    corner.column + column + 1 < s.n);

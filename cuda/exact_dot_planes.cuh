@@ -21,17 +21,17 @@ __device__ __forceinline__ i32 place_in_block(i32 row, i32 k) { return row * 64 
 // The planes of `batch` matrices of `rows` rows.
 struct Layout {
     i64 matrix;  // bytes of a matrix
-    i64 padded;  // bytes of a row
+    i64 block;   // bytes of a block of 64 rows
     i64 plane;   // bytes of a plane
 
     __device__ __forceinline__ i64 place(i64 of, i64 row, i64 k) const {
-        return of * matrix + (row >> 6) * padded * BLOCK_ROWS + (k >> 6) * BLOCK_BYTES + place_in_block((i32)row & 63, (i32)k & 63);
+        return of * matrix + (row >> 6) * block + (k >> 6) * BLOCK_BYTES + place_in_block((i32)row & 63, (i32)k & 63);
     }
 };
 
 __device__ __forceinline__ Layout layout_of(i64 batch, i64 rows, i64 padded) {
-    i64 matrix = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS * BLOCK_ROWS * padded;
-    return Layout{matrix, padded, batch * matrix};
+    i64 block = padded * BLOCK_ROWS, matrix = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS * block;
+    return Layout{matrix, block, batch * matrix};
 }
 
 template <int BITS>

@@ -1,7 +1,7 @@
 // Exact dot of fixed-point rows (SPEC.md section 3) as exact_dot.cu, by the asynchronous tensor cores of sm_90a.
 //
 //   a        i8 [planes][batch][M][K], b  i8 [planes][batch][N][K]   as in exact_dot.cu, K in whole 128
-//   ea, eb   i32 [batch][M], [batch][N]                              exponents of the rows
+//   a_exponents, b_exponents   i32 [batch][M], [batch][N]            of the rows
 //   c        float [batch][M][N]
 //
 // One block a multiprocessor takes one tile after the other. Its first warp copies blocks of the planes, which lie in memory as
@@ -13,6 +13,7 @@
 // Test: pytest tests/kernels/test_exact_dot_sm90.py
 #include "common.cuh"
 #include "exact_dot_finish.cuh"
+#include "exact_dot_operand.cuh"
 #include "exact_dot_planes.cuh"
 #include "exact_dot_sums.cuh"
 #include "exact_dot_tile.cuh"
@@ -87,21 +88,20 @@ struct Turn {
 // block's stage, since in the ring the rows of one half of K follow each other, as one operand. Rows beyond a matrix have no place
 // in the result: its last block is copied in their place.
 template <int BITS, class T>
-__device__ __forceinline__ void produce(const i8* a, const i8* b, const Shape& s, u32 ring, u32 rank) {
+__device__ __forceinline__ void produce(const Operand& a, const Operand& b, const Shape& s, u32 ring, u32 rank) {
     i32 lane = threadIdx.x & 31, other = lane - CONSUMERS;
     bool of_a = other < 0;
     if (other >= (T::CLUSTER == 1 ? 2 : 1) * T::BLOCKS_B) return;
     u32 half = T::CLUSTER == 1 ? other & 1 : rank, block = of_a ? lane : T::CLUSTER == 1 ? other >> 1 : other;
     u32 to = of_a ? lane * SLAB : T::BYTES_A + (half * T::BLOCKS_B + block) * BLOCK_BYTES;
-    i64 rows = of_a ? s.m : s.n, matrix = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS * BLOCK_ROWS * s.k;
-    i64 turn_of_plane = s.batch * matrix - s.k * BLOCK_ROWS;
-    i32 last = (i32)((rows - 1) / BLOCK_ROWS), steps = (i32)(s.k / 128);
-    const i8* operand = of_a ? a : b + half * BLOCK_BYTES;
+    Operand mine = of_a ? a : b;
+    i64 turn_of_plane = mine.layout.plane - s.k * BLOCK_ROWS, skip = of_a ? 0 : half * 64;
+    i32 last = (i32)(((of_a ? s.m : s.n) - 1) / BLOCK_ROWS), steps = (i32)(s.k / 128);
     Turn<T> turn;
     for (u32 unit = blockIdx.x / T::CLUSTER, units = units_of<T>(s); unit < units; unit += gridDim.x / T::CLUSTER) {
         Place p = unit_at<T>(s, unit, rank);
         i32 index = (of_a ? p.m0 : p.n0) / BLOCK_ROWS + block;
-        const i8* from = operand + p.batch * matrix + (i64)(index < last ? index : last) * BLOCK_ROWS * s.k;
+        const i8* from = mine.block_at(p.batch, (index < last ? index : last) * BLOCK_ROWS, skip);
 #pragma unroll 1
         for (int plane = 0; plane < PLANES<BITS>; plane++, from += turn_of_plane)
 #pragma unroll 1
@@ -160,14 +160,13 @@ __device__ __forceinline__ void multiply(S& sums, Turn<T>& turn, i32 steps, bool
 // column + 8 j + r.
 struct Finish {
     i32 row, column;
-    i64 to;  // of the first element in c
+    float* to;  // the first element of c
 };
 
 template <class S>
 __device__ __forceinline__ void store_fast(const S& sums, const Shape& s, const Finish& f, const float* scales, const float* scale_a,
-                                           float* c) {
-    bool pairs = s.n % 2 == 0;
-    float* to = c + f.to;
+                                           const Result& c) {
+    bool pairs = c.pairs(s.n);
 #pragma unroll
     for (int j = 0; j < S::COUNT / 4; j++) {
         i32 column = f.column + j * 8;
@@ -175,19 +174,19 @@ __device__ __forceinline__ void store_fast(const S& sums, const Shape& s, const 
 #pragma unroll
         for (int half = 0; half < 2; half++)
             if (f.row + half * 8 < s.m && column < s.n)
-                store_pair(to + half * 8 * s.n + j * 8, sums.rounded(4 * j + 2 * half, scale_a[half], scale_b.x),
+                store_pair(f.to + half * 8 * c.line + j * 8, sums.rounded(4 * j + 2 * half, scale_a[half], scale_b.x),
                            sums.rounded(4 * j + 2 * half + 1, scale_a[half], scale_b.y), pairs, column + 1 < s.n);
     }
 }
 
 // By the rounding that knows every exponent.
 template <class S>
-__device__ __forceinline__ void store_any(const S& sums, const Shape& s, const Finish& f, const i32* ea, const i32* eb, float* c) {
+__device__ __forceinline__ void store_any(const S& sums, const Shape& s, const Finish& f, const i32* ea, const i32* eb, const Result& c) {
 #pragma unroll
     for (int i = 0; i < S::COUNT; i++) {
         i32 half = i / 2 % 2, column = f.column + i / 4 * 8 + i % 2;
         if (f.row + half * 8 < s.m && column < s.n)
-            c[f.to + half * 8 * s.n + i / 4 * 8 + i % 2] = round_any<S::BITS>(sums.value(i), ea[half * 8], eb[column]);
+            f.to[half * 8 * c.line + i / 4 * 8 + i % 2] = round_any<S::BITS>(sums.value(i), ea[half * 8], eb[column]);
     }
 }
 
@@ -195,7 +194,7 @@ __device__ __forceinline__ void store_any(const S& sums, const Shape& s, const F
 // take turns, and sixteen lanes copy a row each.
 template <class T, class S>
 __device__ __forceinline__ void store_staged(const S& sums, const Shape& s, const Finish& f, const float* scales, const float* scale_a,
-                                             float* c, i8* shared) {
+                                             const Result& c, i8* shared) {
     i32 lane = threadIdx.x & 31, row = f.row - lane / 4 + lane;
     i8* place = shared + T::STAGE + ((threadIdx.x >> 5) - 4) * 2 * T::STAGE_BYTES;
     i32 mine = lane / 4 * T::STAGE_STRIDE + lane % 4 * 8;
@@ -218,7 +217,7 @@ __device__ __forceinline__ void store_staged(const S& sums, const Shape& s, cons
         i32 column = f.column - lane % 4 * 2 + round * 64;
         if (lane < 16 && row < s.m && column < s.n) {
             i64 left = (s.n - column) * 4;
-            bulk_store(c + f.to + (lane - lane / 4) * s.n - lane % 4 * 2 + round * 64, shared_address(to + lane * T::STAGE_STRIDE),
+            bulk_store(f.to + (lane - lane / 4) * c.line - lane % 4 * 2 + round * 64, shared_address(to + lane * T::STAGE_STRIDE),
                        left < 256 ? (u32)left : 256);
         }
         bulk_commit();
@@ -227,31 +226,31 @@ __device__ __forceinline__ void store_staged(const S& sums, const Shape& s, cons
 
 // A warpgroup: its 64 rows of all tiles of the block. `shared` is where the ring begins.
 template <class T, class S>
-__device__ __forceinline__ void consume(const i32* ea, const i32* eb, float* c, const Shape& s, i8* shared, u32 ring, u32 rank,
-                                        u32 group) {
+__device__ __forceinline__ void consume(const Operand& a, const Operand& b, const Result& c, const Shape& s, i8* shared, u32 ring,
+                                        u32 rank, u32 group) {
     constexpr int BITS = S::BITS, PARTS = (T::BN + WARPGROUP - 1) / WARPGROUP;
     i32 thread = threadIdx.x % WARPGROUP, lane = thread & 31;
-    u64 a = operand_of(ring + group * SLAB), b = operand_of(ring + T::BYTES_A);
+    u64 from_a = operand_of(ring + group * SLAB), from_b = operand_of(ring + T::BYTES_A);
     S sums;
     Turn<T> turn;
     u32 buffer = 0;
     for (u32 unit = blockIdx.x / T::CLUSTER, units = units_of<T>(s); unit < units; unit += gridDim.x / T::CLUSTER, buffer ^= 1) {
         Place p = unit_at<T>(s, unit, rank);
-        const i32* eb_here = eb + p.batch * s.n;
+        const i32 *ea = a.exponents_at(p.batch), *eb = b.exponents_at(p.batch);
         Finish f;
         f.row = p.m0 + group * 64 + thread / 32 * 16 + lane / 4;
         f.column = p.n0 + lane % 4 * 2;
-        f.to = (p.batch * s.m + f.row) * s.n + f.column;
+        f.to = c.at(p.batch, f.row, f.column);
         i32 e_column[PARTS], e_row[2];
 #pragma unroll
         for (int i = 0; i < PARTS; i++) {
             i64 column = p.n0 + i * WARPGROUP + thread;
-            e_column[i] = eb_here[column < s.n ? column : s.n - 1];
+            e_column[i] = eb[column < s.n ? column : s.n - 1];
         }
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             i64 row = f.row + half * 8;
-            e_row[half] = ea[p.batch * s.m + (row < s.m ? row : s.m - 1)];
+            e_row[half] = ea[row < s.m ? row : s.m - 1];
         }
         if constexpr (S::FRESH) sums.clear();
         i64 left = s.k;
@@ -260,7 +259,7 @@ __device__ __forceinline__ void consume(const i32* ea, const i32* eb, float* c, 
 #pragma unroll 1
         while (plane < PLANES<BITS>) {
             i64 segment = left < S::segment(plane) ? left : S::segment(plane);
-            multiply<T>(sums, turn, (i32)(segment / 128), add, a, b, ring);
+            multiply<T>(sums, turn, (i32)(segment / 128), add, from_a, from_b, ring);
             add = !S::FRESH;
             left -= segment;
             sums.after(plane, left == 0);
@@ -285,19 +284,19 @@ __device__ __forceinline__ void consume(const i32* ea, const i32* eb, float* c, 
         tame = all.x && all.y && all.z && all.w && is_tame<BITS>(e_row[0]) && is_tame<BITS>(e_row[1]);
         float scale_a[2] = {scale_of<BITS>(e_row[0]), scale_of<BITS>(e_row[1])};
         const float* scales_here = scales + lane % 4 * 2;
-        if (T::STAGED && __all_sync(0xffffffffu, tame && s.n % 4 == 0))
+        if (T::STAGED && __all_sync(0xffffffffu, tame && c.quads(s.n)))
             store_staged<T>(sums, s, f, scales_here, scale_a, c, shared);
         else if (tame)
             store_fast(sums, s, f, scales_here, scale_a, c);
         else
-            store_any(sums, s, f, ea + p.batch * s.m + f.row, eb_here, c);
+            store_any(sums, s, f, ea + f.row, eb, c);
         __syncwarp();  // threads of a warp may have parted, and products want them together
     }
     if (T::STAGED) bulk_wait_read<0>();
 }
 
 template <class T, class S>
-__device__ __forceinline__ void dot(const i8* a, const i8* b, const i32* ea, const i32* eb, float* c, const Shape& s, i8* memory) {
+__device__ __forceinline__ void dot(const Operand& a, const Operand& b, const Result& c, const Shape& s, i8* memory) {
     u32 address = shared_address(memory), ring = (address + 1023) & ~1023u;
     i8* shared = memory + (ring - address);
     u32 rank = T::CLUSTER == 1 ? 0 : cluster_rank();
@@ -318,7 +317,7 @@ __device__ __forceinline__ void dot(const i8* a, const i8* b, const i32* ea, con
         if (threadIdx.x < 32) produce<S::BITS, T>(a, b, s, ring, rank);
     } else {
         registers_up<232>();
-        consume<T, S>(ea, eb, c, s, shared, ring, rank, group - 1);
+        consume<T, S>(a, b, c, s, shared, ring, rank, group - 1);
     }
     if (T::CLUSTER != 1) {
         __syncwarp();
@@ -328,9 +327,9 @@ __device__ __forceinline__ void dot(const i8* a, const i8* b, const i32* ea, con
 
 #define KERNEL(NAME, T, S)                                                                                                         \
     GLOBAL void __cluster_dims__(T::CLUSTER, 1, 1) __launch_bounds__(WARPGROUP*(1 + CONSUMERS), 1) exact_dot_##NAME(               \
-        const i8* a, const i8* b, const i32* ea, const i32* eb, float* c, i64 batch, i64 m, i64 n, i64 k) {                        \
+        OPERAND(a), OPERAND(b), RESULT, i64 batch, i64 m, i64 n, i64 k) {                                                          \
         extern __shared__ __align__(1024) i8 memory[];                                                                             \
-        dot<T, S>(a, b, ea, eb, c, Shape{m, n, k, batch}, memory);                                                                 \
+        dot<T, S>(OPERAND_OF(a), OPERAND_OF(b), RESULT_OF, Shape{m, n, k, batch}, memory);                                         \
     }
 
 using Broad = Wide<DOT_COLUMNS, DOT_STAGES, DOT_CLUSTER, DOT_GROUP, DOT_STAGED>;

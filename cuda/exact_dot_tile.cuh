@@ -1,6 +1,7 @@
 // The tile of an exact dot: its copies to shared memory in a pipeline, its products on the int8 tensor cores.
 #pragma once
 #include "common.cuh"
+#include "exact_dot_operand.cuh"
 #include "exact_dot_planes.cuh"
 #include "tensor.cuh"
 
@@ -67,15 +68,14 @@ struct Pipeline {
     }
 
     // Begin with `planes` planes of the tile at p, K from k0 to k1, both whole stages.
-    __device__ __forceinline__ void start(const Shape& s, const Layout& la, const Layout& lb, const Place& p, const i8* a, const i8* b,
-                                          i64 k0, i64 k1, int planes) {
-        const i8* first_a = a + la.place(p.batch, p.m0, k0) + first_piece();
-        const i8* first_b = b + lb.place(p.batch, p.n0, k0) + first_piece();
+    __device__ __forceinline__ void start(const Operand& a, const Operand& b, const Place& p, i64 k0, i64 k1, int planes) {
+        const i8* first_a = a.block_at(p.batch, p.m0, k0) + first_piece();
+        const i8* first_b = b.block_at(p.batch, p.n0, k0) + first_piece();
 #pragma unroll
         for (int r = 0; r < T::BLOCKS; r++)
-            from[r] = r < T::BLOCKS_A ? first_a + r * s.k * BLOCK_ROWS : first_b + (r - T::BLOCKS_A) * s.k * BLOCK_ROWS;
-        turn_a = la.plane - (k1 - k0) * BLOCK_ROWS;
-        turn_b = lb.plane - (k1 - k0) * BLOCK_ROWS;
+            from[r] = r < T::BLOCKS_A ? first_a + r * a.layout.block : first_b + (r - T::BLOCKS_A) * b.layout.block;
+        turn_a = a.layout.plane - (k1 - k0) * BLOCK_ROWS;
+        turn_b = b.layout.plane - (k1 - k0) * BLOCK_ROWS;
         steps = left = (i32)((k1 - k0) / (T::KB * 64));
         passes = planes;
         writing = reading = 0;

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from auditkit.kernels.device import Array, Device, blocks_for
-from auditkit.kernels.exact_dot import PLANES, DeviceRows, dot, empty_planes, padded_length, quantise
+from auditkit.kernels.exact_dot import dot, quantise
+from auditkit.kernels.exact_dot_planes import PLANES, DeviceRows, empty_planes, padded_length
 from auditkit.numerics.attention import attention_scale
 
 _BLOCK = 128  # four rows a block

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from auditkit.errors import Unsupported
 from auditkit.kernels import exact_dot_sm90
 from auditkit.kernels.device import Array, Device, blocks_for
-
-PIECE = 64  # a row of planes is padded with zeros to this many bytes, or to a multiple of twice as many
-PLANES = {14: 3, 21: 6}
+from auditkit.kernels.exact_dot_planes import DeviceRows, Operand, empty_planes, padded_length
 
 _THREADS = 128
-_BLOCK_ROWS = 64  # planes lie in blocks of so many rows (cuda/exact_dot_planes.cuh)
 _LARGE_K = 128  # bytes of a row that large128 takes at a time
 _COLUMN_HEIGHT = 512  # rows of x that one block of column_magnitudes reads
 
@@ -37,40 +35,6 @@ _TILES = {
 }
 _ROOMY = ("90", "100")  # two blocks of large128 fit a multiprocessor
 _NO_LARGE_21 = 100  # from this architecture on the large tiles have too few registers for 21 bits
-
-
-@dataclass(frozen=True)
-class DeviceRows:
-    """Rows in fixed point on the device.
-
-    planes     int8 (PLANES[bits], batch * rows rounded up to whole blocks, padded), zero beyond `length` elements of
-               each row; in blocks, not row by row (cuda/exact_dot_planes.cuh)
-    exponents  int32 (batch * rows,)
-    """
-
-    planes: Array
-    exponents: Array
-    bits: int
-    batch: int
-    rows: int
-    length: int
-
-    @property
-    def padded(self) -> int:
-        """Bytes of a row of one plane."""
-        return int(self.planes.shape[2])
-
-
-def empty_planes(device: Device, bits: int, batch: int, rows: int, padded: int) -> Array:
-    """Memory for the digit planes of `batch` matrices of `rows` rows, readable for a block of rows beyond its end."""
-    count, lines = PLANES[bits], batch * blocks_for(rows, _BLOCK_ROWS) * _BLOCK_ROWS
-    flat = device.empty(((count * lines + _BLOCK_ROWS) * padded,), np.int8)
-    return flat[: count * lines * padded].reshape((count, lines, padded))
-
-
-def padded_length(length: int) -> int:
-    """`length` rounded up to one piece or to pairs of pieces; an empty row is a row of zeros."""
-    return PIECE if length <= PIECE else blocks_for(length, 2 * PIECE) * 2 * PIECE
 
 
 def quantise(device: Device, status: Array, x: Array, bits: int) -> DeviceRows:
@@ -104,42 +68,68 @@ def quantise_t(device: Device, status: Array, x: Array, bits: int) -> DeviceRows
     return DeviceRows(planes, exponents, bits, batch, columns, rows)
 
 
-def dot(device: Device, a: DeviceRows, b: DeviceRows, *, kernel: str = "") -> Array:
+def dot(
+    device: Device,
+    a: DeviceRows | Operand,
+    b: DeviceRows | Operand,
+    *,
+    into: Array | None = None,
+    at: tuple[int, int] = (0, 0),
+    kernel: str = "",
+) -> Array:
     """Every row of a with every row of b, batch by batch: (batch, M, N) float32, or (M, N) for a batch of one.
 
+    into: a float32 array (.., M', N') of as many matrices, which is returned: the result becomes the part of it that
+    begins at row and column `at`, and the rest stays.
     kernel: `small`, `large64`, `large128` (rows of whole 128 bytes) or `plain`; on sm_90 for rows of whole 128 bytes
     `wgmma`, which is the first that fits of `wgmma_short`, `wgmma_long`, `wgmma_wide`; empty for the fastest. All give
     the same bits. Raises Unsupported for K >= 2^(65 - 2 bits), where a sum could leave 63 bits.
     """
+    a, b = (rows.operand if isinstance(rows, DeviceRows) else rows for rows in (a, b))
     if (a.bits, a.batch, a.length) != (b.bits, b.batch, b.length):
         raise ValueError("operands do not fit each other")
     if a.length >= 1 << (65 - 2 * a.bits):
         raise Unsupported(f"an exact dot of {a.length} terms of {a.bits} bits does not fit 63 bits")
-    batch, m, n, k = a.batch, a.rows, b.rows, a.padded
-    c = device.empty((batch, m, n) if batch != 1 else (m, n), np.float32)
-    sizes = tuple(np.int64(size) for size in (batch, m, n, k))
-    operands = (a.planes, b.planes, a.exponents, b.exponents, c)
+    if into is None:
+        into = device.empty((a.batch, a.rows, b.rows) if a.batch != 1 else (a.rows, b.rows), np.float32)
+    arguments = (*a.arguments, *b.arguments, *_result(into, at, a, b))
     chosen = kernel or _choose(device, a, b)
     if chosen.startswith("wgmma"):
-        exact_dot_sm90.dot(device, a, b, c, chosen)
-        return c
+        exact_dot_sm90.launch(device, a, b, arguments, chosen)
+    else:
+        _launch(device, a, b, arguments, chosen)
+    return into
+
+
+def _result(into: Array, at: tuple[int, int], a: Operand, b: Operand) -> tuple[Any, ...]:
+    """What a kernel takes: RESULT of cuda/exact_dot_operand.cuh, and the sizes."""
+    row, column = at
+    height, width = (int(size) for size in into.shape[-2:])
+    fits = 0 <= row <= height - a.rows and 0 <= column <= width - b.rows
+    if not fits or _batch(into) != a.batch or into.dtype != np.float32:
+        raise ValueError(f"{a.batch} results of {a.rows} by {b.rows} do not fit {into.dtype} {into.shape} at {at}")
+    sizes = (height * width, width, a.batch, a.rows, b.rows, a.padded)
+    return into.reshape((-1,))[row * width + column :], *(np.int64(size) for size in sizes)
+
+
+def _launch(device: Device, a: Operand, b: Operand, arguments: tuple[Any, ...], chosen: str) -> None:
+    """A kernel of cuda/exact_dot.cu."""
     name = f"exact_dot_{chosen}_{a.bits}"
     if chosen == "plain":
-        grid = min(blocks_for(batch * m * n, 256), 1 << 20)
-        device.launch("exact_dot", name, grid, 256, (*operands, *sizes))
-        return c
+        grid = min(blocks_for(a.batch * a.rows * b.rows, 256), 1 << 20)
+        device.launch("exact_dot", name, grid, 256, arguments)
+        return
     tile = _TILES[chosen]
     grid = min(_tiles(a, b, tile), tile.resident * device.multiprocessors)
     scratch = device.empty((grid * tile.side * tile.side,), np.int64)
-    device.launch("exact_dot", name, grid, _THREADS, (*operands, scratch, *sizes), shared=tile.shared)
-    return c
+    device.launch("exact_dot", name, grid, _THREADS, (*arguments, scratch), shared=tile.shared)
 
 
-def _tiles(a: DeviceRows, b: DeviceRows, tile: _Tile) -> int:
+def _tiles(a: Operand, b: Operand, tile: _Tile) -> int:
     return a.batch * blocks_for(a.rows, tile.side) * blocks_for(b.rows, tile.side)
 
 
-def _choose(device: Device, a: DeviceRows, b: DeviceRows) -> str:
+def _choose(device: Device, a: Operand, b: Operand) -> str:
     """The asynchronous tensor cores where they suit; else large tiles when they exist and fill the device, or small."""
     if exact_dot_sm90.suits(device, a, b):
         return "wgmma"

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
-import numpy as np
-
-from auditkit.kernels.device import Array, Device, blocks_for
-
-if TYPE_CHECKING:
-    from auditkit.kernels.exact_dot import DeviceRows
+from auditkit.kernels.device import Device, blocks_for
+from auditkit.kernels.exact_dot_planes import Operand
 
 ARCHITECTURE = "90"
 STEP = 128  # bytes of a row that a stage holds; rows are whole multiples
@@ -49,14 +45,14 @@ KERNELS = {
 }
 
 
-def fitting(a: DeviceRows) -> str:
+def fitting(a: Operand) -> str:
     """The first kernel for rows as long as those of `a`; "" without one."""
     if a.padded % STEP:
         return ""
     return next((name for name, kernel in KERNELS.items() if a.padded <= kernel.longest.get(a.bits, 0)), "")
 
 
-def suits(device: Device, a: DeviceRows, b: DeviceRows) -> bool:
+def suits(device: Device, a: Operand, b: Operand) -> bool:
     """Whether these kernels are allowed, can run, and have a tile for each multiprocessor."""
     if not (CHOSEN or device.wgmma) or device.architecture != ARCHITECTURE or not (name := fitting(a)):
         return False
@@ -64,10 +60,10 @@ def suits(device: Device, a: DeviceRows, b: DeviceRows) -> bool:
     return tiles >= device.multiprocessors and (a.batch == 1 or a.padded >= _LEAST_K)
 
 
-def dot(device: Device, a: DeviceRows, b: DeviceRows, c: Array, chosen: str) -> None:
-    """Every row of a with every row of b into c, by the kernel `chosen`, or the fitting one for "wgmma".
+def launch(device: Device, a: Operand, b: Operand, arguments: tuple[Any, ...], chosen: str) -> None:
+    """Every row of a with every row of b by the kernel `chosen`, or the fitting one for "wgmma".
 
-    Raises ValueError where it does not fit.
+    arguments: what exact_dot.dot made of operands and result. Raises ValueError where the kernel does not fit.
     """
     name = fitting(a) if chosen == "wgmma" else chosen
     kernel = KERNELS.get(name)
@@ -76,6 +72,4 @@ def dot(device: Device, a: DeviceRows, b: DeviceRows, c: Array, chosen: str) -> 
         raise ValueError(f"{chosen} does not fit sm_{device.architecture} or {a.bits} bits of rows of {a.padded}")
     units = a.batch * blocks_for(a.rows, kernel.cluster * _ROWS) * blocks_for(b.rows, kernel.columns)
     grid = kernel.cluster * min(units, max(1, device.multiprocessors // kernel.cluster))
-    sizes = (np.int64(size) for size in (a.batch, a.rows, b.rows, a.padded))
-    arguments = (a.planes, b.planes, a.exponents, b.exponents, c, *sizes)
     device.launch("exact_dot_sm90", f"exact_dot_{name}_{a.bits}", grid, _THREADS, arguments, shared=kernel.shared)

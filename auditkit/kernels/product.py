@@ -5,7 +5,7 @@ from __future__ import annotations
 from auditkit.kernels import attention, exact_dot, f32_attention, f32_dot
 from auditkit.kernels.attention import AttentionCache
 from auditkit.kernels.device import Array, Device
-from auditkit.kernels.exact_dot import DeviceRows
+from auditkit.kernels.exact_dot_planes import DeviceRows
 from auditkit.kernels.f32_attention import F32AttentionCache
 from auditkit.kernels.f32_dot import F32DeviceRows
 from auditkit.numerics.f32_dot import BITS
