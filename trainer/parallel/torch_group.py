@@ -33,6 +33,7 @@ _SLOT = 1 << 12  # bytes that the first round of a gathering carries
 _FEW = 1 << 16  # elements of all ranks together that take one collective
 _LENGTH = 8  # of them say how many there are
 _PAUSES = 0.02, 0.2  # seconds between two looks at what else has happened, while a collective is under way
+_POLLS = 2e-5  # seconds between the first two looks at whether a collective has ended
 _PORT = "another program may use the port: torchrun --master-port chooses one, MASTER_ADDR the machine of rank 0"
 _NETWORK = "GLOO_SOCKET_IFNAME (and NCCL_SOCKET_IFNAME) name the network interface between the machines"
 _NO_NCCL = "--backend gloo moves arrays through the host, and lets ranks share a card"
@@ -119,17 +120,7 @@ class CudaBridge:
 
     def ended(self, work: Any, seconds: float) -> bool:
         """Whether a collective ends within so many seconds; what follows on the stream then follows it."""
-        until, pause = time.monotonic() + seconds, 2e-5
-        while not work.is_completed():
-            if time.monotonic() > until:
-                return False
-            time.sleep(pause)
-            pause *= 1.2
-        failed = getattr(work, "exception", lambda: None)()  # `wait` is silent about it
-        if failed is not None:
-            raise failed
-        work.wait()
-        return True
+        return polled(work, seconds)
 
 
 class TorchGroup(Gathering):
@@ -311,6 +302,22 @@ def _gloo_ended(work: Any, seconds: float) -> bool:
         if not work.is_completed():
             return False
         work.wait()
+    return True
+
+
+def polled(work: Any, seconds: float) -> bool:
+    """The same for any backend, and with NCCL's works the only way: a wait that is too short would abort all of them.
+
+    Raises RuntimeError where it failed: NCCL's works say so only to a wait that has a limit, and cannot be asked
+    (`Work.exception` has no form in Python).
+    """
+    until, pause = time.monotonic() + seconds, _POLLS
+    while not work.is_completed():
+        if time.monotonic() > until:
+            return False
+        time.sleep(pause)
+        pause *= 1.2
+    work.wait(_FOREVER)  # it has ended, well or not; the current stream now waits for NCCL's
     return True
 
 

@@ -37,8 +37,9 @@ class Started:
     folder: Path
 
     def said(self, rank: int, stream: str = "err") -> str:
-        """What a rank has written so far."""
-        return (self.folder / f"{stream}.{rank}").read_text(encoding="utf-8")
+        """What a rank has written so far; it makes its files itself, once it runs."""
+        file = self.folder / f"{stream}.{rank}"
+        return file.read_text(encoding="utf-8") if file.exists() else ""
 
     def signal(self, rank: int, number: int) -> None:
         """Send a signal to a rank."""

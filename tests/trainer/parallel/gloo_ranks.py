@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import torch.distributed as dist
 
 from auditkit.formats.recipe import Recipe
@@ -17,7 +19,7 @@ from tests.trainer.parallel.states import Record, steps_of
 from trainer.parallel.launch import _backend, joined
 from trainer.parallel.memory import Memory, memory_of
 from trainer.parallel.place import launched
-from trainer.parallel.torch_group import TorchGroup
+from trainer.parallel.torch_group import TorchGroup, polled
 from trainer.parallel.watch import Times
 from trainer.run import Machine
 
@@ -114,3 +116,24 @@ def _carry(group: TorchGroup, memory: Memory) -> None:
     for pending in begun:
         pending.wait()
     assert set(values([line[1000 * rank : 1000 * rank + 1000]])[0]) == {size}
+
+
+def poll() -> int:
+    """Wait for works of Gloo in the way in which those of NCCL are waited for: one that ends, late, and one that fails."""
+    place = launched()
+    assert place is not None
+    with joined(place, Times(beat=0.1, silence=4.0, suspicion=1.0, leave=2.0)) as group:
+        other, ones = dist.new_group(backend="gloo"), torch.ones(3, dtype=torch.int64)
+        if group.rank:
+            group.barrier()
+        work = dist.all_reduce(ones, group=other, async_op=True)
+        if group.rank == 0:
+            assert not polled(work, 0.05)  # nobody else has begun it
+            group.barrier()
+        group.finish(work, polled)
+        assert ones.tolist() == [group.size] * 3
+        group.barrier()
+        if group.rank == 1:
+            os._exit(0)
+        group.finish(dist.all_reduce(ones, group=other, async_op=True), polled)
+    return 0

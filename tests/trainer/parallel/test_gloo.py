@@ -94,3 +94,11 @@ def test_collectives(zygote: Zygote) -> None:
     """Every call of a group by itself, with lengths of 0 and of more than one round."""
     ranks = zygote.start(3, call="tests.trainer.parallel.gloo_ranks:call_everything")
     assert ranks.wait() == [0, 0, 0], [ranks.said(rank) for rank in range(3)]
+
+
+def test_works_can_be_waited_for_without_a_limit_of_their_own(zygote: Zygote) -> None:
+    """NCCL's must be; a failed one, because a rank is gone, ends the others with a message that names it."""
+    ranks = zygote.start(3, call="tests.trainer.parallel.gloo_ranks:poll")
+    assert ranks.wait() == [5, 0, 5], [ranks.said(rank) for rank in range(3)]
+    told = ranks.said(0) + ranks.said(2)
+    assert told.count("error: ") == 1 and "rank 1 gave no sign of life" in told
