@@ -40,7 +40,7 @@ _PATIENCE = 3  # signs of life that another rank has time to tell the same error
 def on_ranks(place: Place, machine: Machine, folder: Path, lead: Callable[[Open], Ended]) -> Ended:
     """Run `lead` on rank 0, and on the others what follows it; the exit code, and on rank 0 the summary."""
     with joined(place, Times(wait=machine.wait)) as group:
-        backend = _backend(place, machine, group)
+        backend = open_backend(place, machine, group)
         if group.rank == 0:
             ended = lead(lambda course, segment: _leading(group, backend, course, segment, machine.check))
             group.gather_bytes(_END)
@@ -89,7 +89,7 @@ def _follow(
     training.train(state, NoLog(), stop)
 
 
-def _backend(place: Place, machine: Machine, group: TorchGroup) -> Backend:
+def open_backend(place: Place, machine: Machine, group: TorchGroup) -> Backend:
     """This rank's device, and what carries its arrays. Raises UsageError or Unsupported."""
     cards, device = _cards(machine.device), machine.device
     kinds = set(group.gather_bytes(b"gpu" if cards else b"cpu"))

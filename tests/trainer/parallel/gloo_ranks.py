@@ -16,7 +16,7 @@ import torch.distributed as dist
 from auditkit.formats.recipe import Recipe
 from auditkit.replay.backend import Backend
 from tests.trainer.parallel.states import Record, steps_of
-from trainer.parallel.launch import _backend, joined
+from trainer.parallel.launch import joined, open_backend
 from trainer.parallel.memory import Memory, memory_of
 from trainer.parallel.place import launched
 from trainer.parallel.torch_group import TorchGroup, polled
@@ -58,17 +58,50 @@ def part(group: TorchGroup, size: int) -> TorchGroup:
 
 def train_on_cards(folder: str, device: str, backend: str) -> int:
     """Train every recipe of the folder's jobs.json on this rank's device."""
-    jobs = json.loads((Path(folder) / "jobs.json").read_text(encoding="ascii"))
     with on_device(device, backend) as (group, made):
-        for number, job in enumerate(jobs):
-            recipe = Recipe.parse(job["recipe"].encode("utf-8"))
-            print("began", number, flush=True)
-            records, _ = made.on_device(
-                lambda recipe=recipe, job=job: steps_of(group, recipe, job["steps"], ops=made.ops, bucket=job["bucket"])
-            )
-            file = Path(folder) / f"job-{number}-rank-{group.rank}.json"
-            file.write_text(json.dumps(texts(records)), encoding="ascii")
+        _train(group, made, Path(folder))
     return 0
+
+
+def add_and_train(folder: str, device: str, backend: str) -> int:
+    """As `train_on_cards`, once integers were added in every way that a network has."""
+    with on_device(device, backend) as (group, made):
+        made.on_device(lambda: _add(group, memory_of(made.ops)))
+        _train(group, made, Path(folder))
+    return 0
+
+
+def _train(group: TorchGroup, made: Backend, folder: Path) -> None:
+    for number, job in enumerate(json.loads((folder / "jobs.json").read_text(encoding="ascii"))):
+        recipe = Recipe.parse(job["recipe"].encode("utf-8"))
+        print("began", number, flush=True)
+        records, _ = made.on_device(
+            lambda recipe=recipe, job=job: steps_of(group, recipe, job["steps"], ops=made.ops, bucket=job["bucket"])
+        )
+        file = folder / f"job-{number}-rank-{group.rank}.json"
+        file.write_text(json.dumps(texts(records)), encoding="ascii")
+
+
+def _add(group: TorchGroup, memory: Memory) -> None:
+    """Integers of the whole range of int64, by the group and by collectives that it does without: as NumPy adds."""
+    each, bridge = 1 << 20, group._bridge
+    given = [
+        np.random.default_rng(rank).integers(-(1 << 63), (1 << 63) - 1, each * group.size, np.int64, endpoint=True)
+        for rank in range(group.size)
+    ]
+    want = np.add.reduce(given)  # modulo 2^64
+    own = slice(each * group.rank, each * (group.rank + 1))
+    line = memory.place(given[group.rank].copy())
+    group.reduce_scatter([line[each * rank : each * (rank + 1)] for rank in range(group.size)]).wait()
+    assert np.array_equal(memory.host(line[own]), want[own])
+    with bridge.stream():
+        tensor = bridge.tensor(memory.place(given[group.rank].copy()))
+        part = torch.empty_like(tensor[own])
+        options: dict[str, Any] = {"group": bridge.carrier, "async_op": True}
+        group.finish(dist.reduce_scatter_tensor(part, tensor, **options), bridge.ended)
+        group.finish(dist.all_reduce(tensor, **options), bridge.ended)
+        assert np.array_equal(part.cpu().numpy(), want[own])
+        assert np.array_equal(tensor.cpu().numpy(), want)
 
 
 @contextlib.contextmanager
@@ -76,8 +109,8 @@ def on_device(device: str, backend: str) -> Iterator[tuple[TorchGroup, Backend]]
     """The group, and this rank's device with what carries its arrays."""
     place = launched()
     assert place is not None
-    with joined(place, Times()) as group:
-        yield group, _backend(place, Machine(1, device, backend), group)
+    with joined(place, Times(suspicion=1.0)) as group:
+        yield group, open_backend(place, Machine(1, device, backend), group)
 
 
 def call_everything(device: str = "cpu", backend: str = "") -> int:
@@ -119,7 +152,7 @@ def _carry(group: TorchGroup, memory: Memory) -> None:
 
 
 def poll() -> int:
-    """Wait for works of Gloo in the way in which those of NCCL are waited for: one that ends, late, and one that fails."""
+    """Wait for works of Gloo as those of NCCL are waited for: one that ends, late, and one that fails."""
     place = launched()
     assert place is not None
     with joined(place, Times(beat=0.1, silence=4.0, suspicion=1.0, leave=2.0)) as group:

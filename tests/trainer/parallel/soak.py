@@ -48,21 +48,33 @@ torch_group.CONNECT = 15.0
 step = runner.Ranks.step
 runner.Ranks.step = lambda self, state, *more: (time.sleep(0.01), step(self, state, *more))[1]
 log.FLUSH_SECONDS = 0.0
-launch.Times = functools.partial(launch.Times, start=20.0, beat=0.1, silence=4.0, suspicion=2.0, leave=2.0)
+launch.Times = functools.partial(launch.Times, start=20.0, beat=0.1, silence={}, suspicion=2.0, leave=2.0)
 """
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where it all happens: what forks ranks, a folder, and what is told."""
+    """Where it all happens: what forks ranks, a folder, what is told, and on what to compute.
+
+    alone, together: options of a trainer that is one process, and of one that is several ranks
+    silence: seconds after which a rank without a sign of life is lost; a GPU's driver may take some for its start
+    """
 
     zygote: Zygote
     folder: Path
     tell: Callable[[str], None]
+    alone: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()
+    silence: float = 4.0
 
     def ranks(self, size: int, arguments: list[str]) -> Started:
         """Ranks that run a command of the trainer."""
-        return self.zygote.start(size, *arguments, before=dict.fromkeys(range(size), BEFORE))
+        before = dict.fromkeys(range(size), BEFORE.format(self.silence))
+        return self.zygote.start(size, *arguments, *self.together, before=before)
+
+    def one(self, arguments: list[str]) -> int:
+        """Run a command of the trainer in this process; its exit code."""
+        return cli.main([*arguments, *self.alone])
 
 
 def recipe(count: int, fold: tuple[int, ...] = ()) -> str:
@@ -92,7 +104,7 @@ def begin(work: Path, steps: int, *more: str) -> list[str]:
 def undisturbed(bench: Bench, name: str, text: str, steps: int) -> Path:
     """The run of one process; beside it what is published of it."""
     work = prepared(bench, f"{name}/work", text)
-    assert cli.main(begin(work, steps)) == 0
+    assert bench.one(begin(work, steps)) == 0
     grown.published(work, work.parent)
     return work
 
@@ -137,6 +149,11 @@ def _moment(ranks: Started, work: Path, chance: random.Random, until: int) -> st
         seconds = chance.random()
         time.sleep(seconds)
         return f"{seconds:.2f} s"
+    return moment_of_a_step(ranks, work, chance, until)
+
+
+def moment_of_a_step(ranks: Started, work: Path, chance: random.Random, until: int) -> str:
+    """Wait for a random step, of those before `until`, and a little more."""
     done = _steps_done(work)
     step = chance.randrange(done, max(done + 1, until)) + 1
     end = time.monotonic() + SECONDS
