@@ -22,7 +22,7 @@ import torch.distributed as dist
 from auditkit.errors import AuditkitError, Unavailable, Unsupported
 from auditkit.kernels.backend import CudaOps
 from auditkit.model.ops import Ops
-from trainer.parallel.group import Array, Gathering, Pending
+from trainer.parallel.group import AlreadyTold, Array, Gathering, Pending
 from trainer.parallel.memory import HostMemory, Memory, memory_of
 from trainer.parallel.place import Place
 from trainer.parallel.watch import Times, Watch, first_line
@@ -50,6 +50,7 @@ class Bridge(Protocol):
     def back(self, tensor: torch.Tensor, array: Array) -> None: ...
     def exchange(self, into: list[torch.Tensor], parts: list[torch.Tensor]) -> tuple[Any, Move]: ...
     def ended(self, work: Any, seconds: float) -> bool: ...
+    def stop(self) -> None: ...
 
     @property
     def carrier(self) -> Any: ...
@@ -91,6 +92,9 @@ class HostBridge:
         """Whether a collective ends within so many seconds."""
         return _gloo_ended(work, seconds)
 
+    def stop(self) -> None:
+        """Gloo's threads hold nothing up."""
+
 
 class CudaBridge:
     """Arrays of this rank's own CUDA device over NCCL, without a copy, in order with all else on its stream."""
@@ -121,6 +125,13 @@ class CudaBridge:
     def ended(self, work: Any, seconds: float) -> bool:
         """Whether a collective ends within so many seconds; what follows on the stream then follows it."""
         return polled(work, seconds)
+
+    def stop(self) -> None:
+        """End what is under way: NCCL's kernels would wait for a lost rank, and for them whoever gives memory back."""
+        abort = getattr(self.carrier, "abort", None)  # old versions of torch lack it
+        if abort is not None:
+            with contextlib.suppress(RuntimeError):
+                abort()
 
 
 class TorchGroup(Gathering):
@@ -266,6 +277,9 @@ class TorchGroup(Gathering):
                 while not (ended or _gloo_ended)(work, pause):
                     self.watch.check()
                     pause = min(2 * pause, _PAUSES[1])
+        except (AuditkitError, AlreadyTold):
+            self._bridge.stop()
+            raise
         finally:
             self.watch.waiting(False)
 
