@@ -35,13 +35,13 @@ from auditkit.formats.recipe import (
     Recipe,
     ScheduleConfig,
 )
+from auditkit.measure import torch_model
 from auditkit.model.params import init_params, parameter_count
 from auditkit.model.state import State
 from auditkit.numerics.arrays import F32, IntArray
 from auditkit.numerics.schedule import learning_rate
 from auditkit.numerics.shuffle import window_order
 from auditkit.replay.backend import choose
-from bench import torch_model
 from bench.quality_results import AUDITKIT, BASE, FLOAT32, SIDES, Results, Run, merged, summary
 
 HELD_OUT = 1024  # windows, the last of the corpus

@@ -98,7 +98,7 @@ def torch_step(recipe: Recipe, tokens: np.ndarray, threads: int) -> Callable[[],
     """The torch training step from the same weights."""
     import torch
 
-    from bench import torch_model
+    from auditkit.measure import torch_model
 
     torch.set_num_threads(threads)
     params = torch_model.parameters(initial_state(recipe).params)

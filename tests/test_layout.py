@@ -32,7 +32,7 @@ HELPERS = frozenset(
 
 # Modules of kernels/ that launchers are built from; every other module launches the kernels of one op.
 KERNEL_HELPERS = frozenset(
-    "backend compile device driver elementwise exact_dot_planes faults memory product source tensor_table".split()
+    "backend compile device driver elementwise events exact_dot_planes faults memory product source tensor_table".split()
 )
 
 # Kernels that are no op of the specification: digests are formats, and only a device needs them in another form.

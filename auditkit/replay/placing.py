@@ -35,9 +35,13 @@ def recipes_of(run: Run, plan: Sequence[Interval]) -> dict[Recipe, int]:
 
 def limits(run: Run, backend: Backend, memory: int | None) -> Limits:
     """What may be used: `memory` bytes where the ops compute, or most of what is free there."""
+    return limits_of(backend, memory, _free_disk(run))
+
+
+def limits_of(backend: Backend, memory: int | None, disk: int | None) -> Limits:
+    """The same where it is known how many bytes of disk may be used."""
     free = machine.free_memory()
     host = None if free is None else int(free * MARGIN)
-    disk = _free_disk(run)
     if isinstance(backend, CudaBackend):
         return Limits(_free_on(backend.ops.device) if memory is None else memory, host, disk)
     return Limits(host if memory is None else memory, None, disk)

@@ -87,7 +87,7 @@ class Recorder:
         if recipe != self._recipe:
             self._recipe, self._steps, self._recorded, self._no_room = recipe, 0, None, False
         self._steps += 1
-        if self._steps <= AFTER or self._no_room or not _worthwhile(recipe):
+        if self._steps <= AFTER or self._no_room or not worthwhile(recipe):
             return None
         if self._recorded is None:
             try:
@@ -99,7 +99,8 @@ class Recorder:
         return self._recorded
 
 
-def _worthwhile(recipe: Recipe) -> bool:
+def worthwhile(recipe: Recipe) -> bool:
+    """Whether steps of this recipe are so small that a recording gains time."""
     batch = recipe.batch
     even = batch.sequences % batch.micro_batch_sequences == 0
     tokens = batch.micro_batch_sequences * recipe.model.context_length

@@ -17,7 +17,7 @@ from auditkit.numerics.exact_sum import GRADIENT_UNIT, LOSS_UNIT
 from bench.replay import recipes
 
 torch = pytest.importorskip("torch")
-from bench import torch_model  # noqa: E402 - needs torch
+from auditkit.measure import torch_model  # noqa: E402 - needs torch
 
 BASE = recipes()["bundled model"]
 LENGTH, SEQUENCES = 64, 4  # sequences in micro-batches of 3 and 1

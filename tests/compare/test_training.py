@@ -13,7 +13,7 @@ from auditkit.model.state import initial_state
 from auditkit.replay.run import open_run
 
 torch = pytest.importorskip("torch")
-from bench import torch_model  # noqa: E402 - needs torch
+from auditkit.measure import torch_model  # noqa: E402 - needs torch
 
 RUN = Path(__file__).resolve().parent.parent.parent / "manifests" / "sotu-tiny"
 LAST = 50  # steps; single ones are noisy, and the two runs part in rounding long before

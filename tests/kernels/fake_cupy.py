@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import time
 import weakref
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -88,6 +89,23 @@ class FakeGraph:
         self.cuda.call("graph launch")
         for work in self.work:
             stream.do(work)
+
+
+class FakeEvent:
+    """A mark on a stream, where work is done at once: the host's time."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        self.cuda, self.at = cuda, 0.0
+
+    def record(self, stream: FakeStream) -> None:
+        """As cupy.cuda.Event.record."""
+        assert stream.captured is None, "an event of a captured stream tells no time"
+        self.cuda.call("event record")
+        self.at = time.perf_counter()
+
+    def synchronize(self) -> None:
+        """As cupy.cuda.Event.synchronize."""
+        self.cuda.call("synchronize event")
 
 
 class FakePointer:
@@ -210,6 +228,10 @@ class FakePool:
         """Bytes, 0 for none; ValueError for a text of the environment that is none."""
         return self.limit or (int(self._limit) if self._limit else 0)
 
+    def set_limit(self, size: int) -> None:
+        """The most that `malloc` gives altogether."""
+        self.limit = size
+
     def free_bytes(self) -> int:
         """Nothing is kept."""
         return 0
@@ -221,6 +243,10 @@ class FakePool:
     def total_bytes(self) -> int:
         """The same: nothing is kept."""
         return self.used
+
+    def total_bytes(self) -> int:
+        """Bytes of the device that the pool holds."""
+        return int(self.cuda.used[self.cuda.current])
 
     def free_all_blocks(self) -> None:
         """cudaFree of what is kept."""
@@ -377,6 +403,8 @@ def make(cuda: Cuda, limit: str = "") -> Any:
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         Device=lambda index: FakeDevice(cuda, index),
         Stream=lambda **options: FakeStream(cuda, **options),
+        Event=lambda: FakeEvent(cuda),
+        get_elapsed_time=lambda begin, end: 1e3 * (end.at - begin.at),
         MemoryPool=lambda: FakePool(cuda, limit),
         MemoryPointer=FakePointer,
         PinnedMemory=lambda size: _pinned(cuda, size),

@@ -17,6 +17,7 @@ from auditkit.formats.recipe import ModelConfig, Recipe
 from auditkit.model.params import EMBED, FINAL_NORM, HEAD, layer_prefix, parameter_table
 
 Params = dict[str, Tensor]
+Tables = tuple[Tensor, Tensor]
 
 
 def parameters(arrays: Mapping[str, np.ndarray], dtype: torch.dtype = torch.float32) -> Params:
@@ -24,32 +25,50 @@ def parameters(arrays: Mapping[str, np.ndarray], dtype: torch.dtype = torch.floa
     return {name: torch.tensor(array, dtype=dtype).requires_grad_() for name, array in arrays.items()}
 
 
-def loss(params: Params, tokens: Tensor, recipe: Recipe) -> Tensor:
-    """Mean loss of windows (B, T + 1), z-loss included."""
-    logits = decoder(params, tokens[:, :-1], recipe.model)  # (B, T, V)
-    flat, targets = logits.flatten(0, 1), tokens[:, 1:].flatten()
-    found = F.cross_entropy(flat, targets)
+def loss(params: Params, tokens: Tensor, recipe: Recipe, tables: Tables | None = None) -> Tensor:
+    """Mean loss of windows (B, T + 1), z-loss included. tables: as `rope_table` made them before."""
+    logits = decoder(params, tokens[:, :-1], recipe.model, tables)  # (B, T, V)
+    return mean_loss(logits.flatten(0, 1), tokens[:, 1:].flatten(), recipe)
+
+
+def mean_loss(logits: Tensor, targets: Tensor, recipe: Recipe) -> Tensor:
+    """Mean loss of logits (N, V) against targets (N,), z-loss included."""
+    if logits.dtype == torch.bfloat16:
+        logits = logits.float()
+    found = F.cross_entropy(logits, targets)
     if recipe.loss.z_loss:
-        found = found + recipe.loss.z_loss * flat.logsumexp(-1).square().mean()
+        found = found + recipe.loss.z_loss * logits.logsumexp(-1).square().mean()
     return found
 
 
-def decoder(params: Params, inputs: Tensor, model: ModelConfig) -> Tensor:
+def decoder(params: Params, inputs: Tensor, model: ModelConfig, tables: Tables | None = None) -> Tensor:
     """Tokens (B, T) -> logits (B, T, V)."""
     x = F.embedding(inputs, params[EMBED])
-    cos, sin = (table.to(x) for table in rope_table(inputs.shape[1], model))
+    cos, sin = (table.to(x) for table in tables or rope_table(inputs.shape[1], model))
     mask = window_mask(inputs.shape[1], model.sliding_window)
     mask = None if mask is None else mask.to(x.device)
-    for layer in range(model.num_layers):
-        prefix = layer_prefix(layer)
-        h = norm(x, params[prefix + "input_layernorm.weight"], model)
-        x = x + attention(params, prefix + "self_attn.", h, model, cos, sin, mask)
-        h = norm(x, params[prefix + "post_attention_layernorm.weight"], model)
-        gate = F.silu(F.linear(h, params[prefix + "mlp.gate_proj.weight"]))
-        up = F.linear(h, params[prefix + "mlp.up_proj.weight"])
-        x = x + F.linear(gate * up, params[prefix + "mlp.down_proj.weight"])
+    for weights in layers(params, model):
+        x = block(weights, x, model, cos, sin, mask)
     x = norm(x, params[FINAL_NORM], model)
     return F.linear(x, params[EMBED if model.tied_head else HEAD])
+
+
+def layers(params: Params, model: ModelConfig) -> list[Params]:
+    """The weights of each layer, by their names within it."""
+    prefixes = [layer_prefix(layer) for layer in range(model.num_layers)]
+    return [{n.removeprefix(at): p for n, p in params.items() if n.startswith(at)} for at in prefixes]
+
+
+def block(
+    weights: Params, x: Tensor, model: ModelConfig, cos: Tensor, sin: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    """One layer: (B, T, C) -> (B, T, C)."""
+    h = norm(x, weights["input_layernorm.weight"], model)
+    x = x + attention(weights, "self_attn.", h, model, cos, sin, mask)
+    h = norm(x, weights["post_attention_layernorm.weight"], model)
+    gate = F.silu(F.linear(h, weights["mlp.gate_proj.weight"]))
+    up = F.linear(h, weights["mlp.up_proj.weight"])
+    return x + F.linear(gate * up, weights["mlp.down_proj.weight"])
 
 
 def norm(x: Tensor, weight: Tensor, model: ModelConfig) -> Tensor:
@@ -76,7 +95,7 @@ def attention(
     return F.linear(out.transpose(1, 2).flatten(2), params[prefix + "o_proj.weight"])
 
 
-def rope_table(length: int, model: ModelConfig) -> tuple[Tensor, Tensor]:
+def rope_table(length: int, model: ModelConfig) -> Tables:
     """cos and sin, each (T, D/2) float64, half-split layout."""
     pairs = model.head_dim // 2
     frequency = torch.exp(-torch.arange(pairs, dtype=torch.float64) * 2 / model.head_dim * math.log(model.rope_theta))
@@ -98,15 +117,15 @@ def window_mask(length: int, window: int) -> Tensor | None:
     return (ahead >= 0) & (ahead < window)
 
 
-def optimizer(params: Params, recipe: Recipe) -> torch.optim.AdamW:
-    """AdamW with the recipe's constants; norm weights are not decayed."""
+def optimizer(params: Params, recipe: Recipe, *, fused: bool | None = None) -> torch.optim.AdamW:
+    """AdamW with the recipe's constants; norm weights are not decayed. fused: None for torch's default."""
     decayed = {spec.name for spec in parameter_table(recipe.model) if spec.decayed}
     groups = [
         {"params": [p for name, p in params.items() if name in decayed], "weight_decay": recipe.optimizer.weight_decay},
         {"params": [p for name, p in params.items() if name not in decayed], "weight_decay": 0.0},
     ]
     betas = (recipe.optimizer.beta1, recipe.optimizer.beta2)
-    return torch.optim.AdamW(groups, lr=recipe.schedule.peak_lr, betas=betas, eps=recipe.optimizer.eps)
+    return torch.optim.AdamW(groups, lr=recipe.schedule.peak_lr, betas=betas, eps=recipe.optimizer.eps, fused=fused)
 
 
 def train_step(params: Params, adamw: torch.optim.AdamW, tokens: Tensor, recipe: Recipe, lr: float) -> float:
@@ -114,7 +133,7 @@ def train_step(params: Params, adamw: torch.optim.AdamW, tokens: Tensor, recipe:
     total = 0.0
     for part in tokens.split(recipe.batch.micro_batch_sequences):
         share = loss(params, part, recipe) * (part.shape[0] / tokens.shape[0])
-        share.backward()  # type: ignore[no-untyped-call]
+        share.backward()
         total += float(share.detach())
     if recipe.optimizer.clip_norm:
         torch.nn.utils.clip_grad_norm_(list(params.values()), recipe.optimizer.clip_norm)

@@ -1,0 +1,153 @@
+"""How long the parts of a step take: its micro-batches, rounding the weights, the update, the digest of the state."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+from auditkit.formats.recipe import Recipe
+from auditkit.measure.clock import Clock, clock_of
+from auditkit.measure.profile import Line, Log, timed_device, timed_ops
+from auditkit.measure.subject import Subject, tokens_of
+from auditkit.model.network import prepare
+from auditkit.model.state import State, state_digests
+from auditkit.replay.backend import Backend, CudaBackend
+from auditkit.replay.planned import Planned
+from auditkit.replay.recorded import AFTER, worthwhile
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Seconds of the parts of a step that were measured.
+
+    micro_batch  gradient, leaf and sum of one, in the middle of a step; `counted` of them
+    prepare      weights to fixed point, once a step; 0 where a plan does it within the micro-batches
+    update       from the last micro-batch to the new state: rounding, norm, digest of the gradient, AdamW
+    digest       of all tensors of the new state; 0 where a plan makes it within the update
+    """
+
+    micro_batch: float
+    prepare: float
+    update: float
+    digest: float
+    counted: int
+    peak_bytes: int | None
+
+    def step(self, micro_batches: int) -> float:
+        """Seconds of a whole step of so many micro-batches, computed from these parts."""
+        return self.prepare + micro_batches * self.micro_batch + self.update + self.digest
+
+
+def measure_parts(subject: Subject, state: State, rounds: int = 4) -> StepTimes:
+    """Run a short step of `rounds` + 1 times the micro-batches that are computed together, after one that warms up."""
+    clock, backend = clock_of(subject.inner), subject.planned()
+    recipe = subject.part((rounds + 1) * subject.together)
+    _warm_up(subject, backend, state, recipe)
+    prepare_seconds = 0.0 if subject.layout.plan.pieces else _prepare(subject, state, clock)
+    marks: list[Any] = []
+
+    def one() -> tuple[Any, Any, Any]:
+        new, _ = backend.step(state, tokens_of(recipe), recipe, on_micro_batch=lambda _done: marks.append(clock.mark()))
+        updated = clock.mark()
+        state_digests(new, recipe, backend.ops).root(new.step)
+        return updated, clock.mark(), None
+
+    updated, hashed, _ = backend.on_device(one)
+    return StepTimes(
+        micro_batch=_between(marks, subject.together, clock),
+        prepare=prepare_seconds,
+        update=clock.seconds(marks[-1], updated),
+        digest=clock.seconds(updated, hashed),
+        counted=max(1, len(marks) - subject.together),
+        peak_bytes=peak(subject.inner),
+    )
+
+
+def _warm_up(subject: Subject, backend: Planned, state: State, recipe: Recipe) -> None:
+    """Load the kernels by a step of one micro-batch; where steps are recorded, take as many as that needs."""
+    recorded = subject.cuda and worthwhile(recipe)
+    warm = recipe if recorded else subject.part(1)
+    for _ in range(AFTER + 1 if recorded else 1):
+        backend.step(state, tokens_of(warm), warm)
+
+
+def _between(marks: list[Any], together: int, clock: Clock) -> float:
+    """Seconds of a micro-batch: the median of those that come one by one, else the mean over whole groups."""
+    if len(marks) <= together:
+        raise ValueError("a step of one group shows no time of a micro-batch")  # a programming error, never data
+    if together == 1:
+        return statistics.median(clock.seconds(a, b) for a, b in zip(marks, marks[1:], strict=False))
+    return clock.seconds(marks[together - 1], marks[-1]) / (len(marks) - together)
+
+
+def _prepare(subject: Subject, state: State, clock: Clock) -> float:
+    """Seconds in which the weights are rounded to fixed point, the median of three times."""
+    ops, recipe = subject.inner.ops, subject.recipe
+
+    def one() -> float:
+        begin = clock.mark()
+        prepare(state.params, recipe, ops)
+        return clock.seconds(begin, clock.mark())
+
+    return statistics.median(subject.inner.on_device(one) for _ in range(3))
+
+
+def peak(backend: Backend) -> int | None:
+    """Bytes of the card that the pool holds: the most that was needed at a time; None on a CPU."""
+    if not isinstance(backend, CudaBackend):
+        return None
+    pool = getattr(backend.ops.device, "pool", None)  # an emulated device has none
+    return None if pool is None else int(pool.total_bytes())
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where the time of one micro-batch, and of what comes after the last, goes: by op and by kernel.
+
+    wall: seconds of the micro-batch while it was profiled; `together` of them were, the lines are of all of them.
+    """
+
+    wall: float
+    together: int
+    ops: list[Line]
+    kernels: list[Line]
+    after: list[Line]
+    after_kernels: list[Line]
+
+
+def profile(subject: Subject, state: State) -> Profile:
+    """Profile the second group of micro-batches of a step of two, and its update."""
+    clock = clock_of(subject.inner)
+    by_op, by_kernel = Log(clock), Log(clock)
+    backend = subject.planned(profiled(subject.inner, by_op, by_kernel))
+    together = subject.layout.plan.group if subject.layout.plan.pieces else 1  # nothing is timed side by side
+    recipe = subject.part(2 * together)
+    marks: list[Any] = []
+
+    def told(_done: int) -> None:
+        marks.append(clock.mark())
+        by_op.cut()
+        by_kernel.cut()
+
+    def one() -> None:
+        new, _ = backend.step(state, tokens_of(recipe), recipe, on_micro_batch=told)
+        state_digests(new, recipe, backend.ops).root(new.step)
+
+    backend.on_device(one)
+    return Profile(
+        wall=clock.seconds(marks[together - 1], marks[-1]),
+        together=together,
+        ops=by_op.lines(together),  # the section that ends with the first mark of the second group
+        kernels=by_kernel.lines(together),
+        after=by_op.lines(-1),
+        after_kernels=by_kernel.lines(-1),
+    )
+
+
+def profiled(backend: Backend, by_op: Log, by_kernel: Log) -> Backend:
+    """The back end with every op timed, and on a card every kernel."""
+    if not isinstance(backend, CudaBackend):
+        return Backend(timed_ops(backend.ops, by_op), 1, backend.device)
+    ops: Any = timed_ops(type(backend.ops)(timed_device(backend.ops.device, by_kernel)), by_op)
+    return CudaBackend(ops, 1, backend.device)
