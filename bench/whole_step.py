@@ -175,7 +175,8 @@ def part_check(bench: Bench) -> None:
 
 def part_parts(bench: Bench) -> None:
     """Times of the parts of a step."""
-    rounds = bench.asked.rounds or (3 if bench.asked.quick else 6)
+    few = bench.asked.quick or bench.subject.together >= 8
+    rounds = bench.asked.rounds or (3 if few else 6) // min(3, bench.subject.together)
     bench.times = times = measure_parts(bench.subject, bench.held(), rounds)
     say(f"micro-batch {1e3 * times.micro_batch:,.2f} ms (of {times.counted})")
     say(f"prepare     {1e3 * times.prepare:,.2f} ms, weights to fixed point, once a step")

@@ -81,7 +81,8 @@ class Subject:
         ops = self.inner.ops
 
         def make() -> dict[str, F32]:
-            return {spec.name: ops.host(made_on(ops, spec, self.recipe)) for spec in self._specs}
+            made = ((spec.name, made_on(ops, spec, self.recipe)) for spec in self._specs)
+            return {name: self.inner.waiting(ops.host(array)) for name, array in made}
 
         return State(0, self.inner.on_device(make), seeded.adam_m, seeded.adam_v)
 
@@ -112,8 +113,8 @@ def subject_of(recipe: Recipe, backend: Backend, memory: int | None, folder: Pat
     """The plan for what may be used. Unsupported: nothing fits."""
     found = limits_of(backend, memory, machine.free_disk(folder))
     layout = choose_layout([recipe], found, cuda=isinstance(backend, CudaBackend), threads=backend.threads)
-    if memory is not None and isinstance(backend, CudaBackend):
-        backend.ops.device.limit(memory)
+    if isinstance(backend, CudaBackend) and found.memory is not None and (memory is not None or layout.plan.pieces):
+        backend.ops.device.limit(found.memory)
     return Subject(recipe, backend, layout, folder)
 
 

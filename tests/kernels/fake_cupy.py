@@ -52,7 +52,7 @@ class FakeStream:
         """As cupy.cuda.Stream.record."""
         self.cuda.check_device("a stream", self.index)
         self.cuda.call("record")
-        return FakeEvent()
+        return FakeEvent(self.cuda)
 
     def wait_event(self, event: FakeEvent) -> None:
         """As cupy.cuda.Stream.wait_event."""
@@ -72,12 +72,6 @@ class FakeStream:
         return FakeGraph(self.cuda, work)
 
 
-class FakeEvent:
-    """cupy.cuda.Event: all is done at once."""
-
-    done = True
-
-
 class FakeGraph:
     """Captured work."""
 
@@ -92,7 +86,9 @@ class FakeGraph:
 
 
 class FakeEvent:
-    """A mark on a stream, where work is done at once: the host's time."""
+    """cupy.cuda.Event: all is done at once, so it tells the host's time."""
+
+    done = True
 
     def __init__(self, cuda: Cuda) -> None:
         self.cuda, self.at = cuda, 0.0
@@ -228,10 +224,6 @@ class FakePool:
         """Bytes, 0 for none; ValueError for a text of the environment that is none."""
         return self.limit or (int(self._limit) if self._limit else 0)
 
-    def set_limit(self, size: int) -> None:
-        """The most that `malloc` gives altogether."""
-        self.limit = size
-
     def free_bytes(self) -> int:
         """Nothing is kept."""
         return 0
@@ -243,10 +235,6 @@ class FakePool:
     def total_bytes(self) -> int:
         """The same: nothing is kept."""
         return self.used
-
-    def total_bytes(self) -> int:
-        """Bytes of the device that the pool holds."""
-        return int(self.cuda.used[self.cuda.current])
 
     def free_all_blocks(self) -> None:
         """cudaFree of what is kept."""
