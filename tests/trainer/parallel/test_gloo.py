@@ -102,3 +102,4 @@ def test_works_can_be_waited_for_without_a_limit_of_their_own(zygote: Zygote) ->
     assert ranks.wait() == [5, 0, 5], [ranks.said(rank) for rank in range(3)]
     told = ranks.said(0) + ranks.said(2)
     assert told.count("error: ") == 1 and "rank 1 gave no sign of life" in told
+    assert [ranks.said(rank, "out") for rank in range(3)] == ["stopped\n", "", "stopped\n"]  # what is under way
