@@ -31,9 +31,11 @@ HELPERS = frozenset(
 )
 
 # Modules of kernels/ that launchers are built from; every other module launches the kernels of one op.
-KERNEL_HELPERS = frozenset(
-    "backend compile device driver elementwise events exact_dot_planes faults memory product source tensor_table".split()
-)
+_KERNEL_HELPERS = """
+backend compile device driver elementwise events exact_dot_planes faults host_shelf memory product source tensor_table
+transfers whole_blocks
+"""
+KERNEL_HELPERS = frozenset(_KERNEL_HELPERS.split())
 
 # Kernels that are no op of the specification: digests are formats, and only a device needs them in another form.
 NO_OPS = frozenset({"blake3"})
