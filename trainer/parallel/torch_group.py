@@ -36,6 +36,7 @@ _PAUSES = 0.02, 0.2  # seconds between two looks at what else has happened, whil
 _POLLS = 2e-5  # seconds between the first two looks at whether a collective has ended
 _PORT = "another program may use the port: torchrun --master-port chooses one, MASTER_ADDR the machine of rank 0"
 _NETWORK = "GLOO_SOCKET_IFNAME (and NCCL_SOCKET_IFNAME) name the network interface between the machines"
+_TELLS = 2, 6  # of torch: before, what goes wrong in NCCL is told to nobody who waits
 _NO_NCCL = "--backend gloo moves arrays through the host, and lets ranks share a card"
 
 Move = Callable[[], None]
@@ -128,7 +129,7 @@ class CudaBridge:
 
     def stop(self) -> None:
         """End what is under way: NCCL's kernels would wait for a lost rank, and for them whoever gives memory back."""
-        abort = getattr(self.carrier, "abort", None)  # old versions of torch lack it
+        abort = getattr(self.carrier, "abort", None)  # not every version of torch has it
         if abort is not None:
             with contextlib.suppress(RuntimeError):
                 abort()
@@ -148,6 +149,8 @@ class TorchGroup(Gathering):
 
     def carry_by_nccl(self, ops: CudaOps) -> None:
         """Let NCCL carry the arrays of this rank's device. Raises Unsupported where it cannot, on every rank."""
+        if not tells_errors(torch.__version__):
+            raise Unsupported(f"NCCL needs torch {_TELLS[0]}.{_TELLS[1]}, this is {torch.__version__}", hint=_NO_NCCL)
         for key in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING", "TORCH_NCCL_DUMP_ON_TIMEOUT"):
             os.environ.setdefault(key, "0")  # they would end the process with a trace of their own
         self.watch.waiting(True)
@@ -333,6 +336,12 @@ def polled(work: Any, seconds: float) -> bool:
         pause *= 1.2
     work.wait(_FOREVER)  # it has ended, well or not; the current stream now waits for NCCL's
     return True
+
+
+def tells_errors(version: str) -> bool:
+    """Whether this version of torch raises what went wrong with NCCL where `polled` waits."""
+    major, minor = version.split(".")[:2]
+    return (int(major), int(minor)) >= _TELLS
 
 
 def _nothing() -> None:
