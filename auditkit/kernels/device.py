@@ -96,13 +96,10 @@ class Device:
     stream and memory.
     """
 
-    def __init__(
-        self, index: int = 0, *, cache: Path | None = None, compiler: Compiler | None = None, wgmma: bool = False
-    ) -> None:
+    def __init__(self, index: int = 0, *, cache: Path | None = None, compiler: Compiler | None = None) -> None:
         """Open device `index` of those this process sees.
 
-        cache: folder of compiled kernels, None for no cache. wgmma: let products use the asynchronous tensor cores of
-        sm_90, which changes no bit. Raises UsageError for an index that is not there,
+        cache: folder of compiled kernels, None for no cache. Raises UsageError for an index that is not there,
         Unsupported for no device, an old driver, an old card, too little memory or no compiler, MachineFault for a
         broken one.
         """
@@ -113,7 +110,6 @@ class Device:
         if not 0 <= index < count:
             raise UsageError(f"there is no CUDA device {index}: {count} visible, numbered from 0")
         self.index = index
-        self.wgmma = wgmma
         self.recording = False
         self._others = count > 1
         self._inside = 0  # how many `use` are under way

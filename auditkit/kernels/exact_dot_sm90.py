@@ -10,8 +10,6 @@ from auditkit.kernels.exact_dot_planes import Operand
 
 ARCHITECTURE = "90"
 STEP = 128  # bytes of a row that a stage holds; rows are whole multiples
-# These kernels are the choice on sm_90 only where a caller asks for them (Device.wgmma), until a card has run them.
-CHOSEN = False
 
 _ROWS, _THREADS = 128, 384  # of a block's tile; of a block
 _LEAST_K = 512  # of a batch's products: shorter ones are many small tiles, for which nothing is gained
@@ -53,8 +51,8 @@ def fitting(a: Operand) -> str:
 
 
 def suits(device: Device, a: Operand, b: Operand) -> bool:
-    """Whether these kernels are allowed, can run, and have a tile for each multiprocessor."""
-    if not (CHOSEN or device.wgmma) or device.architecture != ARCHITECTURE or not (name := fitting(a)):
+    """Whether these kernels can run and have a tile for each multiprocessor."""
+    if device.architecture != ARCHITECTURE or not (name := fitting(a)):
         return False
     tiles = a.batch * blocks_for(a.rows, _ROWS) * blocks_for(b.rows, KERNELS[name].columns)
     return tiles >= device.multiprocessors and (a.batch == 1 or a.padded >= _LEAST_K)

@@ -167,18 +167,14 @@ class TestChoice:
         assert_same_bits(got, reference.dot(reference.quantise(a, bits), reference.quantise(b, bits)))
         return device.launches[-1][1]
 
-    def test_it_is_not_the_default(self) -> None:
-        assert not exact_dot_sm90.CHOSEN
-        assert self.chosen(EmulatedDevice(), 400, 300, 130) == "exact_dot_large128_14"
-
-    def test_who_asks_gets_it_where_it_fits(self) -> None:
-        device = EmulatedDevice(wgmma=True)
+    def test_it_is_the_choice_where_it_fits(self) -> None:
+        device = EmulatedDevice()
         assert self.chosen(device, 400, 300, 130) == "exact_dot_wgmma_short_14"
         assert self.chosen(device, 400, 300, 130, 21) == "exact_dot_wgmma_wide_21"
         assert self.chosen(device, 40, 3, 130) == "exact_dot_small_14"
         assert self.chosen(device, 400, 300, 64) == "exact_dot_large64_14"
         assert self.chosen(device, 400, 300, 0) == "exact_dot_large64_14"
-        assert self.chosen(EmulatedDevice(wgmma=True, architecture="80"), 400, 300, 130) == "exact_dot_large64_14"
+        assert self.chosen(EmulatedDevice(architecture="80"), 400, 300, 130) == "exact_dot_large64_14"
 
     @pytest.mark.parametrize(
         ("architecture", "k", "kernel"), [("80", 130, "wgmma"), ("90", 64, "wgmma"), ("90", 3841, "wgmma_short")]

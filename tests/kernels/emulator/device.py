@@ -105,13 +105,11 @@ class EmulatedDevice:
         poison: int = 0xA5,
         sources: Path = ROOT / "cuda",
         most_accesses: int = 4_000_000_000,
-        wgmma: bool = False,
     ) -> None:
         self.index = 0
         self.name = f"emulated sm_{architecture}"
         self.architecture = architecture
         self.multiprocessors = 3
-        self.wgmma = wgmma
         self.seed = seed
         self.poison = poison
         self.launches: list[tuple[str, str]] = []  # (op, kernel) of each launch, for tests that count them
