@@ -16,7 +16,6 @@
 #include "exact_dot_finish.cuh"
 #include "exact_dot_operand.cuh"
 #include "exact_dot_planes.cuh"
-#include "exact_dot_quantise.cuh"
 #include "exact_dot_tile.cuh"
 
 // K at a time: 128 * 128 * 2^16 < 2^31.

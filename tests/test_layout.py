@@ -37,8 +37,8 @@ transfers whole_blocks
 """
 KERNEL_HELPERS = frozenset(_KERNEL_HELPERS.split())
 
-# Kernels that are no op of the specification: digests are formats, and only a device needs them in another form.
-NO_OPS = frozenset({"blake3"})
+# Kernels that are no module of the specification: digests are formats, and operands belong to exact_dot there.
+NO_OPS = frozenset({"blake3", "quantise"})
 
 # Vectors about several ops: which inputs have no result.
 SHARED_VECTORS = frozenset({"no_result"})

@@ -89,6 +89,9 @@ class CudaOps:
 
     quantise = _checked(product.quantise)
     quantise_t = _checked(product.quantise_t)
+    quantise_both = _checked(product.quantise_both)
+    quantise_keep = _checked(product.quantise_keep)
+    kept_columns = _checked(product.kept_columns)
     weight_rows = quantise
     weight_rows_t = quantise_t
     dot = _on_device(product.dot)

@@ -10,11 +10,13 @@ import numpy as np
 from auditkit.errors import Unsupported
 from auditkit.kernels import exact_dot_sm90
 from auditkit.kernels.device import Array, Device, blocks_for
-from auditkit.kernels.exact_dot_planes import DeviceRows, Operand, empty_planes, padded_length
+from auditkit.kernels.exact_dot_planes import DeviceRows, Operand
+from auditkit.kernels.quantise import quantise, quantise_both, quantise_t
+
+__all__ = ["dot", "quantise", "quantise_both", "quantise_t"]
 
 _THREADS = 128
 _LARGE_K = 128  # bytes of a row that large128 takes at a time
-_COLUMN_HEIGHT = 512  # rows of x that one block of column_magnitudes reads
 
 
 @dataclass(frozen=True)
@@ -35,37 +37,6 @@ _TILES = {
 }
 _ROOMY = ("90", "100")  # two blocks of large128 fit a multiprocessor
 _NO_LARGE_21 = 100  # from this architecture on the large tiles have too few registers for 21 bits
-
-
-def quantise(device: Device, status: Array, x: Array, bits: int) -> DeviceRows:
-    """Rows of x (..., M, K) float32 to fixed point; leading axes are the batch. A non-finite element sets `status`."""
-    batch, rows, length = _batch(x), int(x.shape[-2]), int(x.shape[-1])
-    padded = padded_length(length)
-    planes = empty_planes(device, bits, batch, rows, padded)
-    exponents = device.empty((batch * rows,), np.int32)
-    sizes = tuple(np.int64(size) for size in (batch, rows, length, padded))
-    grid = blocks_for(batch * rows * 32, 256)
-    device.launch("exact_dot", f"quantise_rows_{bits}", grid, 256, (x, exponents, planes, status, *sizes))
-    return DeviceRows(planes, exponents, bits, batch, rows, length)
-
-
-def quantise_t(device: Device, status: Array, x: Array, bits: int) -> DeviceRows:
-    """Rows of the transposes of x (..., M, K) float32: K rows of M elements for each matrix of the batch."""
-    batch, rows, columns = _batch(x), int(x.shape[-2]), int(x.shape[-1])
-    padded = padded_length(rows)
-    planes = empty_planes(device, bits, batch, columns, padded)
-    exponents = device.empty((batch * columns,), np.int32)
-    largest = device.zeros((batch * columns,), np.uint32)
-    sizes = (np.int64(batch), np.int64(rows), np.int64(columns))
-    grid = batch * blocks_for(columns, 32) * blocks_for(rows, _COLUMN_HEIGHT)
-    device.launch("exact_dot", "column_magnitudes", grid, 256, (x, largest, *sizes, np.int64(_COLUMN_HEIGHT)))
-    count = batch * columns
-    device.launch(
-        "exact_dot", "column_exponents", blocks_for(count, 256), 256, (largest, exponents, status, np.int64(count))
-    )
-    grid = batch * blocks_for(columns, 64) * (padded // 64)
-    device.launch("exact_dot", f"quantise_columns_{bits}", grid, 256, (x, exponents, planes, *sizes, np.int64(padded)))
-    return DeviceRows(planes, exponents, bits, batch, columns, rows)
 
 
 def dot(

@@ -25,6 +25,37 @@ def quantise_t(device: Device, status: Array, x: Array, bits: int) -> DeviceRows
     return exact_dot.quantise_t(device, status, x, bits)
 
 
+def quantise_both(
+    device: Device, status: Array, x: Array, bits: int
+) -> tuple[DeviceRows | F32DeviceRows, DeviceRows | F32DeviceRows]:
+    """`quantise` and `quantise_t` of x (..., M, K) float32. A non-finite element sets `status`."""
+    if bits == BITS:
+        rows = f32_dot.rows(device, status, x)
+        return rows, f32_dot.turned(rows)
+    return exact_dot.quantise_both(device, status, x, bits)
+
+
+def quantise_keep(
+    device: Device, status: Array, x: Array, bits: int
+) -> tuple[DeviceRows | F32DeviceRows, DeviceRows | F32DeviceRows | Array]:
+    """`quantise` of x (..., M, K) float32, and what `kept_columns` makes `quantise_t` of x from.
+
+    Columns of 14 bits are smaller than x, and cheaper made at the same time; for 21 bits x itself is kept.
+    """
+    if bits == 21:
+        return exact_dot.quantise(device, status, x, bits), x
+    return quantise_both(device, status, x, bits)
+
+
+def kept_columns(
+    device: Device, status: Array, kept: DeviceRows | F32DeviceRows | Array, bits: int
+) -> DeviceRows | F32DeviceRows:
+    """`quantise_t` of what `quantise_keep` was given; of an array that was kept without it, as well."""
+    if isinstance(kept, (DeviceRows, F32DeviceRows)):
+        return kept
+    return quantise_t(device, status, kept, bits)
+
+
 def dot(device: Device, a: DeviceRows | F32DeviceRows, b: DeviceRows | F32DeviceRows) -> Array:
     """Every row of a with every row of b: (batch, M, N) float32, (M, N) for a batch of one. Raises Unsupported."""
     if isinstance(a, F32DeviceRows) and isinstance(b, F32DeviceRows):

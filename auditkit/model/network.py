@@ -44,13 +44,11 @@ def weight_bits(recipe: Recipe) -> dict[str, int]:
 
 def prepare(params: Mapping[str, F32], recipe: Recipe, ops: Ops) -> Prepared:
     """Round every weight matrix to fixed point, by rows and by columns. params: float32 arrays by name."""
-    model, bits = recipe.model, weight_bits(recipe)
-    return Prepared(
-        params=params,
-        rows={name: ops.quantise(params[name], bits[name]) for name in bits},
-        rows_t={name: ops.quantise_t(params[name], bits[name]) for name in bits},
-        rope=ops.rope_table(model.context_length, model.head_dim, model.rope_theta),
-    )
+    model, rows, rows_t = recipe.model, {}, {}
+    for name, bits in weight_bits(recipe).items():
+        rows[name], kept = ops.quantise_keep(params[name], bits)
+        rows_t[name] = ops.kept_columns(kept, bits)
+    return Prepared(params, rows, rows_t, ops.rope_table(model.context_length, model.head_dim, model.rope_theta))
 
 
 class Network:
@@ -93,25 +91,29 @@ class Network:
         ops, bits = self.ops, self.recipe.numerics.head_bits
         weight = EMBED if self.model.tied_head else HEAD
         y, norm_cache = self.norm(x, FINAL_NORM)
-        logits = ops.dot(ops.quantise(y, bits), self.prepared.rows[weight])  # (N, V)
+        rows, kept = ops.quantise_keep(y, bits)
+        logits = ops.dot(rows, self.prepared.rows[weight])  # (N, V)
+        del rows, y
         z_loss = np.float32(self.recipe.loss.z_loss)
         loss_sum, dlogits = ops.cross_entropy(logits, targets, z_loss, total_targets)
-        dy = ops.dot(ops.quantise(dlogits, bits), self.prepared.rows_t[weight])  # (N, C)
-        self._weight_gradient(weight, ops.quantise_t(dlogits, bits), ops.quantise_t(y, bits))
+        rows, columns = ops.quantise_both(dlogits, bits)
+        dy = ops.dot(rows, self.prepared.rows_t[weight])  # (N, C)
+        self._weight_gradient(weight, columns, ops.kept_columns(kept, bits))
         return loss_sum, self.norm_backward(dy, FINAL_NORM, norm_cache)
 
     def layer_forward(self, x: F32, prefix: str, batch: int) -> tuple[F32, Any]:
         """x (N, C) -> (N, C): x + attention(norm(x)), then x + mlp(norm(x)); and the cache for `layer_backward`."""
-        x, cache = self.layer_cache(x, prefix, batch)
-        return self.ops.add(x, self._mlp_output(cache[-1], prefix + "mlp.")), cache
+        x, (*before, mlp) = self.layer_cache(x, prefix, batch)
+        y, mlp = self._mlp_output(mlp, prefix + "mlp.")
+        return self.ops.add(x, y), (*before, mlp)
 
     def layer_cache(self, x: F32, prefix: str, batch: int) -> tuple[F32, Any]:
         """`layer_forward` without its last product: x after the attention, and the cache."""
         h, norm1 = self.norm(x, prefix + "input_layernorm.weight")
         a, attention = self._attention_forward(h, prefix + "self_attn.", batch)
         x = self.ops.add(x, a)
-        h2, norm2 = self.norm(x, prefix + "post_attention_layernorm.weight")
-        return x, (norm1, attention, norm2, self._mlp_inner(h2, prefix + "mlp."))
+        h, norm2 = self.norm(x, prefix + "post_attention_layernorm.weight")
+        return x, (norm1, attention, norm2, self._mlp_inner(h, prefix + "mlp."))
 
     def layer_backward(self, dx: F32, prefix: str, cache: Any) -> F32:
         """The gradient of a layer's input (N, C) from that of its output, and those of its weights."""
@@ -124,14 +126,14 @@ class Network:
     def _attention_forward(self, h: F32, prefix: str, batch: int) -> tuple[F32, Any]:
         """h (N, C) -> output projection of the attention (N, C)."""
         ops = self.ops
-        rows = ops.quantise(h, self.bits)
+        rows, kept = ops.quantise_keep(h, self.bits)
         q, q_norm = self._heads(rows, prefix + "q", batch, self.model.num_heads)
         k, k_norm = self._heads(rows, prefix + "k", batch, self.model.num_kv_heads)
         v = ops.split_heads(ops.dot(rows, self.prepared.rows[prefix + "v_proj.weight"]), batch, self.model.num_kv_heads)
         out, cache = self._attend(q, k, v)
-        merged = ops.merge_heads(out)  # (N, H * D)
-        y = ops.dot(ops.quantise(merged, self.bits), self.prepared.rows[prefix + "o_proj.weight"])
-        return y, (h, q_norm, k_norm, cache, merged, batch)
+        rows, merged = ops.quantise_keep(ops.merge_heads(out), self.bits)  # (N, H * D)
+        y = ops.dot(rows, self.prepared.rows[prefix + "o_proj.weight"])
+        return y, (kept, q_norm, k_norm, cache, merged, batch)
 
     def _heads(self, rows: Any, prefix: str, batch: int, heads: int) -> tuple[F32, Any]:
         """Projection, optional QK-norm over each head, rotation: -> (B, heads, T, D)."""
@@ -150,11 +152,11 @@ class Network:
         return flat.reshape(merged.shape)
 
     def _attention_backward(self, dy: F32, prefix: str, cache: Any) -> F32:
-        h, q_norm, k_norm, attention, merged, batch = cache
+        kept, q_norm, k_norm, attention, merged, batch = cache
         ops = self.ops
-        dmerged = self._linear_backward(dy, prefix + "o_proj.weight", ops.quantise_t(merged, self.bits))
+        dmerged = self._linear_backward(dy, prefix + "o_proj.weight", ops.kept_columns(merged, self.bits))
         dq, dk, dv = self._attend_backward(ops.split_heads(dmerged, batch, self.model.num_heads), attention)
-        columns = ops.quantise_t(h, self.bits)
+        columns = ops.kept_columns(kept, self.bits)
         dh_q = self._linear_backward(self._heads_backward(dq, prefix + "q", q_norm), prefix + "q_proj.weight", columns)
         dh_k = self._linear_backward(self._heads_backward(dk, prefix + "k", k_norm), prefix + "k_proj.weight", columns)
         dh_v = self._linear_backward(ops.merge_heads(dv), prefix + "v_proj.weight", columns)
@@ -194,28 +196,31 @@ class Network:
         return joined
 
     def _mlp_inner(self, h: F32, prefix: str) -> Any:
-        ops, rows = self.ops, self.ops.quantise(h, self.bits)
+        ops, (rows, kept) = self.ops, self.ops.quantise_keep(h, self.bits)
         gate = ops.dot(rows, self.prepared.rows[prefix + "gate_proj.weight"])  # (N, F)
         up = ops.dot(rows, self.prepared.rows[prefix + "up_proj.weight"])
         y, cache = ops.swiglu_forward(gate, up)
-        return h, y, cache
+        return kept, y, cache
 
-    def _mlp_output(self, cache: Any, prefix: str) -> F32:
-        _, y, _ = cache
-        return self.ops.dot(self.ops.quantise(y, self.bits), self.prepared.rows[prefix + "down_proj.weight"])
+    def _mlp_output(self, cache: Any, prefix: str) -> tuple[F32, Any]:
+        """The last product, and the cache with what is kept of its operand."""
+        kept, y, swiglu = cache
+        rows, y = self.ops.quantise_keep(y, self.bits)
+        return self.ops.dot(rows, self.prepared.rows[prefix + "down_proj.weight"]), (kept, y, swiglu)
 
     def _mlp_backward(self, dout: F32, prefix: str, cache: Any) -> F32:
-        h, y, swiglu = cache
-        dy = self._linear_backward(dout, prefix + "down_proj.weight", self.ops.quantise_t(y, self.bits))
+        kept, y, swiglu = cache
+        dy = self._linear_backward(dout, prefix + "down_proj.weight", self.ops.kept_columns(y, self.bits))
         dgate, dup = self.ops.swiglu_backward(dy, swiglu)
-        columns = self.ops.quantise_t(h, self.bits)
+        columns = self.ops.kept_columns(kept, self.bits)
         dh_gate = self._linear_backward(dgate, prefix + "gate_proj.weight", columns)
         return self.ops.add(dh_gate, self._linear_backward(dup, prefix + "up_proj.weight", columns))
 
     def _linear_backward(self, dy: F32, weight: str, x_columns: Any) -> F32:
         """dy (N, O) -> dx (N, I); adds the weight's gradient. x_columns: fixed-point columns of the input (N, I)."""
-        self._weight_gradient(weight, self.ops.quantise_t(dy, self.bits), x_columns)
-        return self.ops.dot(self.ops.quantise(dy, self.bits), self.prepared.rows_t[weight])
+        rows, columns = self.ops.quantise_both(dy, self.bits)
+        self._weight_gradient(weight, columns, x_columns)
+        return self.ops.dot(rows, self.prepared.rows_t[weight])
 
     def _weight_gradient(self, weight: str, dy_columns: Any, x_columns: Any) -> None:
         self._add(weight, self.ops.to_fixed(self.ops.dot(dy_columns, x_columns), GRADIENT_UNIT))

@@ -70,18 +70,22 @@ def rows(width: int) -> F32:
     return made
 
 
-@_probe
-def _quantise(ops: Any, place: Place) -> Outputs:
-    unit = np.eye(9, dtype=np.float32)  # the product with it shows every integer of a row
-    for bits in BITS:
-        yield ops.dot(ops.quantise(place(rows(9)), bits), ops.quantise(place(unit), bits))
+def _operands(name: str, widths: tuple[int, ...], make: Callable[[Any, Any, int], tuple[Any, ...]]) -> None:
+    """Register a probe: the products of operands with ones on the diagonal show every integer of their rows."""
+
+    def probe(ops: Any, place: Place) -> Outputs:
+        for bits in BITS:
+            for made, width in zip(make(ops, place(rows(9)), bits), widths, strict=True):
+                yield ops.dot(made, ops.quantise(place(np.eye(width, dtype=np.float32)), bits))
+
+    PROBES[name] = probe
 
 
-@_probe
-def _quantise_t(ops: Any, place: Place) -> Outputs:
-    unit = np.eye(8, dtype=np.float32)
-    for bits in BITS:
-        yield ops.dot(ops.quantise_t(place(rows(9)), bits), ops.quantise(place(unit), bits))
+_operands("quantise", (9,), lambda ops, x, bits: (ops.quantise(x, bits),))
+_operands("quantise_t", (8,), lambda ops, x, bits: (ops.quantise_t(x, bits),))
+_operands("quantise_both", (9, 8), lambda ops, x, bits: ops.quantise_both(x, bits))
+_operands("quantise_keep", (9,), lambda ops, x, bits: ops.quantise_keep(x, bits)[:1])
+_operands("kept_columns", (8,), lambda ops, x, bits: (ops.kept_columns(ops.quantise_keep(x, bits)[1], bits),))
 
 
 @_probe

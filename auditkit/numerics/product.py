@@ -26,19 +26,44 @@ def quantise_t(x: F32, bits: int) -> Rows | F32Rows:
     return f32_dot.rows_t(x) if bits == f32_dot.BITS else exact_dot.quantise_t(x, bits)
 
 
+def quantise_both(x: F32, bits: int) -> tuple[LaterRows | F32Rows, LaterRows | F32Rows]:
+    """`quantise` and `quantise_t` of x (M, K) float32. Here each is made in the product that it enters, so that they do
+    not take memory at the same time, and what is not finite is found there.
+    """
+    if bits == f32_dot.BITS:
+        return f32_dot.rows(x), f32_dot.rows_t(x)
+    return LaterRows(x, bits, columns=False), LaterRows(x, bits, columns=True)
+
+
+def quantise_keep(x: F32, bits: int) -> tuple[Rows | F32Rows, F32]:
+    """`quantise` of x (M, K) float32, and what `kept_columns` makes `quantise_t` of x from: x, which is smaller."""
+    return quantise(x, bits), x
+
+
+def kept_columns(kept: F32, bits: int) -> Rows | F32Rows:
+    """`quantise_t` of what `quantise_keep` was given. Raises NonFinite."""
+    return quantise_t(kept, bits)
+
+
 _LATER_ELEMENTS = 1 << 21  # of a weight that are held as binary64 at a time, 16 MiB
 _LATER_ROWS = 64  # or so many rows: a product with fewer is slow
 
 
 @dataclass(frozen=True)
 class LaterRows:
-    """Operand of an exact dot whose rows are rounded a few at a time, when they are needed: `weight` is (N, K), or (K,
-    N) where its columns are the rows. Rows are rounded each for itself, so the cut changes no bit.
+    """Operand of an exact dot whose rows are rounded when they are needed, as the second operand a few at a time:
+    `weight` is (N, K), or (K, N) where its columns are the rows. Rows are rounded each for itself, so the cut changes
+    no bit.
     """
 
     weight: F32
     bits: int
     columns: bool
+
+    def whole(self) -> Rows:
+        """All rows at once."""
+        op = exact_dot.quantise_t if self.columns else exact_dot.quantise
+        return op(self.weight, self.bits)
 
     def dot(self, a: Rows) -> F32:
         """Every row of a (M, K) with every row of these."""
@@ -66,8 +91,10 @@ def weight_rows_t(weight: F32, bits: int) -> LaterRows | F32Rows:
     return f32_dot.rows_t(weight) if bits == f32_dot.BITS else LaterRows(weight, bits, columns=True)
 
 
-def dot(a: Rows | F32Rows, b: Rows | F32Rows | LaterRows) -> F32:
+def dot(a: Rows | F32Rows | LaterRows, b: Rows | F32Rows | LaterRows) -> F32:
     """Every row of a with every row of b: (..., M, K) x (..., N, K) -> (..., M, N) float32. Raises Unsupported."""
+    if isinstance(a, LaterRows):
+        a = a.whole()
     if isinstance(a, Rows) and isinstance(b, LaterRows):
         return b.dot(a)
     if isinstance(a, F32Rows) and isinstance(b, F32Rows):

@@ -106,8 +106,10 @@ class Sizes:
         """Bytes that the forward pass of a layer keeps for its backward pass, of one micro-batch."""
         model = self.recipe.model
         queries, keys = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
-        floats = 4 * model.hidden_size + 5 * model.ffn_size + 2 * queries + (queries + keys if model.qk_norm else 0)
-        kept = self.tokens * (4 * floats + self.body * (queries + 2 * keys))
+        operands = 2 * model.hidden_size + model.ffn_size + queries  # of products: kept as columns if those are smaller
+        floats = 2 * model.hidden_size + 4 * model.ffn_size + queries + (queries + keys if model.qk_norm else 0)
+        each = min(4, self.body) if self.cuda else 4
+        kept = self.tokens * (each * operands + 4 * floats + self.body * (queries + 2 * keys))
         return kept + (0 if self.cuda else self._weights)
 
     @property

@@ -21,8 +21,8 @@ from tests.golden.make_training import RECIPES, tokens_of
 
 # No array of the specification comes out of these; what they give shows in the op that takes it.
 OPAQUE = {
-    "quantise", "quantise_t", "weight_rows", "weight_rows_t", "rope_table", "digests", "block_nodes", "TensorDigest",
-    "check_finite", "largest", "place", "host",
+    "quantise", "quantise_t", "quantise_both", "quantise_keep", "kept_columns", "weight_rows", "weight_rows_t",
+    "rope_table", "digests", "block_nodes", "TensorDigest", "check_finite", "largest", "place", "host",
 }  # fmt: skip
 # Only a step that is taken a layer at a time calls these, and a trace is of one that is not.
 IN_PIECES = {"join_rows", "cross_entropy_rows", "cross_entropy_columns"}

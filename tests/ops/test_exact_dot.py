@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from auditkit.errors import Unsupported
+from auditkit.numerics import product as product_ops
 from auditkit.numerics.exact_dot import ZERO_ROW, Rows, dot, quantise, quantise_t
 from auditkit.numerics.nonfinite import NonFinite
 from tests.ops.cases import (
@@ -196,6 +197,23 @@ def test_values_that_are_not_finite_are_refused(bad: np.float32, bits: int) -> N
     for op in (quantise, quantise_t):
         with pytest.raises(NonFinite):
             op(with_value(floats(1, 3, 5), bad), bits)
+
+
+@pytest.mark.parametrize("bits", [14, 21, 24])
+def test_rows_and_columns_of_one_array_are_those_of_each(bits: int) -> None:
+    x, y, z = awkward_rows(14), floats(1, 3, 14), floats(2, 3, len(awkward_rows(14)))
+    of_rows, of_columns = (product_ops.quantise(other, bits) for other in (y, z))
+    rows, columns = product_ops.quantise_both(x, bits)
+    kept_rows, kept = product_ops.quantise_keep(x, bits)
+    for made in (rows, kept_rows):
+        assert_same_bits(product_ops.dot(made, of_rows), product_ops.dot(product_ops.quantise(x, bits), of_rows))
+    for made in (columns, product_ops.kept_columns(kept, bits)):
+        assert_same_bits(
+            product_ops.dot(made, of_columns), product_ops.dot(product_ops.quantise_t(x, bits), of_columns)
+        )
+    with pytest.raises(NonFinite):
+        rows, _ = product_ops.quantise_both(with_value(floats(1, 3, 14), np.float32(np.inf)), bits)
+        product_ops.dot(rows, of_rows)
 
 
 def test_operands_of_different_bits_are_a_programming_error() -> None:

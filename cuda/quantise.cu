@@ -1,0 +1,59 @@
+// Rows and columns of binary32 to fixed point (SPEC.md section 3), as digit planes for exact_dot.cu.
+//
+//   x          float [batch][m][k]
+//   exponents  i32 [batch][m] of rows, [batch][k] of columns
+//   planes     i8 in blocks (exact_dot_planes.cuh), of the rows of x or of the rows of its transpose
+//   largest    u32, as exponents: the largest magnitudes as bits, 0 before
+//   status     u32, bit 0 is set when an element is infinite or NaN
+//
+// The exponent of a row comes from its exact maximum, and each integer from one element alone: no order enters, and no launch shape.
+//
+// Test: pytest tests/kernels/test_quantise.py
+#include "quantise_rows.cuh"
+#include "quantise_tile.cuh"
+
+// Blocks of a multiprocessor that share its registers: enough of them wait for memory at a time.
+#if __CUDA_ARCH__ >= 800
+#define TILES_TOGETHER 5
+#else
+#define TILES_TOGETHER 4
+#endif
+
+#define QUANTISE_ROWS(bits, held)                                                                                                \
+    GLOBAL void __launch_bounds__(1024) quantise_rows_##bits##_##held(const float* x, i32* exponents, i8* planes, u32* status, \
+                                                                      i64 batch, i64 m, i64 k, i64 padded, i32 warps) {        \
+        quantise_rows<bits, held>(x, exponents, planes, status, batch, m, k, padded, warps);                                   \
+    }
+QUANTISE_ROWS(14, 1)
+QUANTISE_ROWS(14, 2)
+QUANTISE_ROWS(14, 4)
+QUANTISE_ROWS(14, 8)
+QUANTISE_ROWS(21, 1)
+QUANTISE_ROWS(21, 2)
+QUANTISE_ROWS(21, 4)
+QUANTISE_ROWS(21, 8)
+
+// across, down: blocks side by side and one below the other in a matrix.
+#define LARGEST(name, by_rows, by_columns)                                                                                       \
+    GLOBAL void __launch_bounds__(256, 4) largest_of_##name(const float* x, u32* of_rows, u32* of_columns, i64 m, i64 k, \
+                                                         u32 across, u32 down, i32 height) {                                                \
+        find_largest<by_rows, by_columns>(Plain{x, k}, of_rows, of_columns, m, k, across, down, height);                        \
+    }
+LARGEST(rows, true, false)
+LARGEST(columns, false, true)
+LARGEST(both, true, true)
+
+#define QUANTISE_TILE(name, bits, by_rows, by_columns)                                                                               \
+    GLOBAL void __launch_bounds__(256, TILES_TOGETHER) quantise_##name##_##bits(                                                                 \
+        const float* x, const u32* of_rows, i32* row_exponents, i8* row_planes, i64 row_padded, const u32* of_columns,              \
+        i32* column_exponents, i8* column_planes, i64 column_padded, u32* status, i64 batch, i64 m, i64 k, u32 across, u32 down) { \
+        Out rows{of_rows, row_exponents, row_planes, row_padded};                                                                   \
+        Out columns{of_columns, column_exponents, column_planes, column_padded};                                                    \
+        quantise_tile<bits, by_rows, by_columns>(Plain{x, k}, rows, columns, status, batch, m, k, across, down);                    \
+    }
+QUANTISE_TILE(long_rows, 14, true, false)
+QUANTISE_TILE(columns, 14, false, true)
+QUANTISE_TILE(both, 14, true, true)
+QUANTISE_TILE(long_rows, 21, true, false)
+QUANTISE_TILE(columns, 21, false, true)
+QUANTISE_TILE(both, 21, true, true)
