@@ -210,9 +210,9 @@ class TorchGroup(Gathering):
     def close(self) -> None:
         """As Group.close."""
         self.barrier()
-        self.watch.close()
         with contextlib.suppress(RuntimeError):
-            dist.destroy_process_group()
+            dist.destroy_process_group()  # watched: NCCL's waits for the other ranks
+        self.watch.close()
 
     def _are_few(self, arrays: Sequence[Array]) -> bool:
         """Whether one collective over all is quicker than one for each rank: over Gloo, each costs a millisecond."""
