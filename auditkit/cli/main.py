@@ -12,6 +12,7 @@ import typer
 
 from auditkit.cli import (
     attest,
+    bench,
     cache,
     claim,
     console,
@@ -86,6 +87,9 @@ app.command("show", cls=ComputingCommand, short_help="Show a run, a record or th
 app.command("data", cls=ComputingCommand, short_help="Show the documents and the text behind a step.")(data.data)
 app.command("diff", cls=ComputingCommand, short_help="Compare two states bit by bit.")(diff.diff)
 app.command("doctor", cls=ComputingCommand, short_help="Test whether this machine is fit to verify.")(doctor.doctor)
+app.command("bench", cls=ComputingCommand, short_help="Measure a step here: time, floor, energy, torch beside it.")(
+    bench.bench
+)
 app.command("coverage", cls=ComputingCommand, short_help="Say which steps auditors have verified, and which not.")(
     coverage.coverage
 )

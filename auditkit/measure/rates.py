@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from auditkit.errors import Unsupported
+from auditkit.formats import zstd
+from auditkit.formats.digest import content_digest
 from auditkit.kernels.backend import CudaOps
-from auditkit.measure.clock import Clock, clock_of
+from auditkit.measure.clock import Clock, HostClock, clock_of
 from auditkit.numerics.arrays import F32
 from auditkit.replay.backend import Backend
 
@@ -21,6 +23,7 @@ BITS = 14
 # By back end: bytes of a copied buffer, side of the square product. Halved until there is room.
 SIZES = {True: (1 << 30, 8192), False: (1 << 27, 1536)}
 LEAST = 64
+UNPACKED = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,14 @@ class Rates:
     operations  of the kind that the products are made of, a second: int8 on a card, binary64 on a CPU. An addition and
                 a multiplication are two
     digest      bytes a second
+    unpack      bytes of a state a second, decompressed and hashed by this machine's processor as a verification does
     product     the side of the square product that gave `operations`
     """
 
     copy: float
     operations: float
     digest: float
+    unpack: float
     product: int
 
 
@@ -55,7 +60,7 @@ def measure_rates(backend: Backend, cuda: bool) -> Rates:
         multiplied, product = _with_room(lambda side: _product(ops, clock, side), side)
         hashed, digest = _with_room(lambda size: _digest(ops, clock, size), size)
         operations = 2 * planes(BITS, cuda) * multiplied**3
-        return Rates(2 * copied / copy, operations / product, hashed / digest, multiplied)
+        return Rates(2 * copied / copy, operations / product, hashed / digest, _unpack(), multiplied)
 
     return backend.on_device(one)
 
@@ -89,6 +94,15 @@ def _product(ops: Any, clock: Clock, side: int) -> float:
     return fastest(clock, lambda: ops.dot(a, b))
 
 
+def _unpack() -> float:
+    """Bytes a second. Numbers as hard to compress as those of a state."""
+    values: F32 = np.random.default_rng(1).standard_normal(UNPACKED // 4, np.float32)
+    packed = zstd.compress(values)
+    return UNPACKED / fastest(
+        HostClock(), lambda: content_digest(zstd.decompress(packed, size=UNPACKED, what="numbers")), 2
+    )
+
+
 def _zeros(ops: Any, size: int) -> Any:
     """An array of `size` bytes where the ops compute; written, so that an operating system has given it pages."""
     shape = (size // 4,)
@@ -97,12 +111,12 @@ def _zeros(ops: Any, size: int) -> Any:
     return np.full(shape, 1, np.float32)
 
 
-def fastest(clock: Clock, call: Callable[[], Any]) -> float:
+def fastest(clock: Clock, call: Callable[[], Any], repeats: int = REPEATS) -> float:
     """Seconds of the fastest of some calls, after two that warm up."""
     for _ in range(2):
         call()
     found = []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         begin = clock.mark()
         call()
         found.append(clock.seconds(begin, clock.mark()))

@@ -8,6 +8,7 @@ from typing import Any
 
 from auditkit.formats.recipe import Recipe
 from auditkit.measure.clock import Clock, clock_of
+from auditkit.measure.energy import meter_of
 from auditkit.measure.profile import Line, Log, timed_device, timed_ops
 from auditkit.measure.subject import Subject, tokens_of
 from auditkit.model.network import prepare
@@ -16,6 +17,8 @@ from auditkit.replay.backend import Backend, CudaBackend
 from auditkit.replay.planned import Planned
 from auditkit.replay.recorded import AFTER, worthwhile
 
+COUNTER_SECONDS = 1.0  # a card's counter moves ten to fifty times a second: shorter is too coarse
+
 
 @dataclass(frozen=True)
 class StepTimes:
@@ -23,6 +26,7 @@ class StepTimes:
 
     micro_batch  gradient, leaf and sum of one, in the middle of a step; `counted` of them
     prepare      weights to fixed point, once a step; 0 where a plan does it within the micro-batches
+    joules       that the device used for one, where it says and the time is long enough for its counter
     update       from the last micro-batch to the new state: rounding, norm, digest of the gradient, AdamW
     digest       of all tensors of the new state; 0 where a plan makes it within the update
     """
@@ -33,6 +37,7 @@ class StepTimes:
     digest: float
     counted: int
     peak_bytes: int | None
+    joules: float | None = None
 
     def step(self, micro_batches: int) -> float:
         """Seconds of a whole step of so many micro-batches, computed from these parts."""
@@ -46,14 +51,22 @@ def measure_parts(subject: Subject, state: State, rounds: int = 4) -> StepTimes:
     _warm_up(subject, backend, state, recipe)
     prepare_seconds = 0.0 if subject.layout.plan.pieces else _prepare(subject, state, clock)
     marks: list[Any] = []
+    used: list[float | None] = []
+    meter = meter_of(subject.inner)
 
-    def one() -> tuple[Any, Any, Any]:
-        new, _ = backend.step(state, tokens_of(recipe), recipe, on_micro_batch=lambda _done: marks.append(clock.mark()))
+    def told(done: int) -> None:
+        marks.append(clock.mark())
+        if done in (subject.together, recipe.batch.micro_batches):
+            used.append(meter())
+
+    def one() -> tuple[Any, Any]:
+        new, _ = backend.step(state, tokens_of(recipe), recipe, on_micro_batch=told)
         updated = clock.mark()
         state_digests(new, recipe, backend.ops).root(new.step)
-        return updated, clock.mark(), None
+        return updated, clock.mark()
 
-    updated, hashed, _ = backend.on_device(one)
+    updated, hashed = backend.on_device(one)
+    seconds = clock.seconds(marks[subject.together - 1], marks[-1])
     return StepTimes(
         micro_batch=_between(marks, subject.together, clock),
         prepare=prepare_seconds,
@@ -61,7 +74,16 @@ def measure_parts(subject: Subject, state: State, rounds: int = 4) -> StepTimes:
         digest=clock.seconds(updated, hashed),
         counted=max(1, len(marks) - subject.together),
         peak_bytes=peak(subject.inner),
+        joules=_joules(used, seconds, len(marks) - subject.together),
     )
+
+
+def _joules(used: list[float | None], seconds: float, micro_batches: int) -> float | None:
+    """Joules of a micro-batch from a counter before and after some of them; None where nobody says, or too early."""
+    before, after = used
+    if before is None or after is None or seconds < COUNTER_SECONDS:
+        return None
+    return (after - before) / micro_batches
 
 
 def _warm_up(subject: Subject, backend: Planned, state: State, recipe: Recipe) -> None:

@@ -89,6 +89,9 @@ def attention(
         x = x.transpose(1, 2)  # (B, heads, T, D)
         heads[kind] = x if kind == "v" else rotate(x, cos, sin)
     grouped = model.num_heads != model.num_kv_heads
+    if grouped and h.is_cuda and heads["q"].dtype == torch.float32:  # only without groups is there a fast kernel
+        share, grouped = model.num_heads // model.num_kv_heads, False
+        heads |= {kind: heads[kind].repeat_interleave(share, dim=1) for kind in ("k", "v")}
     out = F.scaled_dot_product_attention(
         heads["q"], heads["k"], heads["v"], attn_mask=mask, is_causal=mask is None, enable_gqa=grouped
     )

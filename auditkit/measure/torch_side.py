@@ -99,7 +99,10 @@ def loss_of(recipe: Recipe, compiled: str, device: torch.device) -> Callable[...
     """The mean loss of tokens (s, T + 1) under weights, compiled as a whole, layer by layer, or not."""
     model = recipe.model
     cos, sin = (table.to(device, torch.float32) for table in torch_model.rope_table(model.context_length, model))
-    whole = partial(_loss, recipe=recipe, tables=(cos, sin))
+
+    def whole(weights: torch_model.Params, tokens: Any) -> Any:
+        return torch_model.loss(weights, tokens, recipe, (cos, sin))
+
     if compiled != "layer":
         return torch.compile(whole) if compiled == "whole" else whole
     block, head = torch.compile(torch_model.block), torch.compile(_head)
@@ -112,10 +115,6 @@ def loss_of(recipe: Recipe, compiled: str, device: torch.device) -> Callable[...
         return head(x, weights[FINAL_NORM], weights[EMBED if model.tied_head else HEAD], tokens[:, 1:], recipe)
 
     return loss
-
-
-def _loss(weights: torch_model.Params, tokens: Any, recipe: Recipe, tables: torch_model.Tables) -> Any:
-    return torch_model.loss(weights, tokens, recipe, tables)
 
 
 def _head(x: Any, norm: Any, head: Any, targets: Any, recipe: Recipe) -> Any:
