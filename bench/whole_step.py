@@ -91,8 +91,6 @@ def main() -> int:
     """Measure what was asked for."""
     asked = _parser().parse_args()
     backend = choose(asked.device, asked.threads)
-    if isinstance(backend, CudaBackend) and asked.wgmma:
-        backend.ops.device.wgmma = True
     recipe = recipe_of(asked.model, asked.micro_batch)
     with tempfile.TemporaryDirectory() as folder:
         subject = subject_of(recipe, backend, arguments.memory(asked.memory), Path(folder))
@@ -125,7 +123,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--whole", action="store_true", help="take the whole step")
     parser.add_argument("--expect", type=Path, help="digests that an earlier --whole wrote")
     parser.add_argument("--write", type=Path, help="where --whole writes its digests")
-    parser.add_argument("--wgmma", action="store_true", help="let products use the asynchronous tensor cores of sm_90")
     parser.add_argument("--torch", action="append", metavar="KIND:COMPILED", help="e.g. bfloat16:whole; repeatable")
     parser.add_argument("--json", help="a file for all that was found")
     return parser
