@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -85,11 +85,14 @@ class Bench:
             self.failed.append(name)
             say(f"{name} FAILED:\n{traceback.format_exc()}")
         say(f"    {name} took {time.perf_counter() - began:.1f} s")
+        self.found["failed"] = self.failed
+        if self.asked.json:  # at once: what comes next may be killed
+            self.asked.json.write_text(json.dumps(self.found, indent=1, default=str), encoding="utf-8", newline="\n")
 
 
-def main() -> int:
+def main(arguments_given: Sequence[str] | None = None) -> int:
     """Measure what was asked for."""
-    asked = _parser().parse_args()
+    asked = _parser().parse_args(arguments_given)
     backend = choose(asked.device, asked.threads)
     recipe = recipe_of(asked.model, asked.micro_batch)
     with tempfile.TemporaryDirectory() as folder:
@@ -104,13 +107,12 @@ def main() -> int:
         for name in () if asked.whole and not asked.parts else asked.parts or PARTS:
             bench.part(name, globals()[f"part_{name}"])
         bench.part("summary", summary)
-        if asked.json:
-            Path(asked.json).write_text(json.dumps(bench.found, indent=1, default=str), encoding="utf-8", newline="\n")
     return 1 if bench.failed else 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m bench.whole_step", description=__doc__, formatter_class=raw)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS])
     parser.add_argument("--model", choices=list(MODELS), default="1.6b")
     parser.add_argument("--micro-batch", type=int, help="sequences; part of the recipe")
@@ -124,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--expect", type=Path, help="digests that an earlier --whole wrote")
     parser.add_argument("--write", type=Path, help="where --whole writes its digests")
     parser.add_argument("--torch", action="append", metavar="KIND:COMPILED", help="e.g. bfloat16:whole; repeatable")
-    parser.add_argument("--json", help="a file for all that was found")
+    parser.add_argument("--json", type=Path, help="a file for all that was found")
     return parser
 
 
@@ -301,7 +303,6 @@ def summary(bench: Bench) -> None:
                 f" ours takes {ours / theirs:.3f} of torch's time, torch {theirs / ours:.3f} of ours")  # fmt: skip
     if bench.failed:
         say(f"FAILED      {', '.join(bench.failed)}")
-    bench.found["failed"] = bench.failed
 
 
 def say(line: str) -> None:

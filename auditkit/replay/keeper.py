@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from auditkit.errors import BadArtifact, Unsupported
 from auditkit.formats.leaves import LEAF_BYTES, MicroBatchLeaf, parse_leaves
 from auditkit.model.shelf import Moved, Shelf
+from auditkit.replay.layout import DISK_RATE
 from auditkit.store.progress import Clock, Progress
 from auditkit.store.spill import Spill
 
@@ -17,7 +18,7 @@ SHARE = 20.0  # times as long as it took to keep it, before it is kept again
 class Keeper:
     """Keeps leaves and sums with a spill folder; `moved` is that folder for arrays of the ops.
 
-    in_place: the sums lie there anyway, so keeping them costs nothing.
+    in_place: the sums lie there anyway, so keeping them costs nothing. size: bytes of what is kept otherwise.
     """
 
     def __init__(
@@ -28,10 +29,12 @@ class Keeper:
         clock: Clock,
         *,
         in_place: bool,
+        size: int = 0,
     ) -> None:
         self._spill, self._moved, self._progress, self._clock = spill, moved, progress, clock
         self._in_place = in_place
-        self._next = 0.0 if in_place else clock.now() + FIRST_SECONDS
+        first = max(FIRST_SECONDS, SHARE * size / DISK_RATE)  # as rare as later ones, by what it is likely to take
+        self._next = 0.0 if in_place else clock.now() + first
 
     def load(self, keys: Sequence[str], shelf: Shelf) -> tuple[MicroBatchLeaf, ...]:
         """As the Keeper of auditkit.model. Raises Damaged."""

@@ -135,7 +135,9 @@ class Planned(Backend):
             self.progress.note(f"nothing is kept to go on from: {error.message}")
             return self.inner.step(state, tokens, recipe, on_micro_batch=told, work_key=work_key)
         moved = Moved(spill, self.ops)
-        keeper = Keeper(spill, moved, self.progress, self.clock, in_place=plan.pieces and plan.sums == "disk")
+        in_place, sizes = plan.pieces and plan.sums == "disk", sizes_of(recipe, cuda=False)
+        size = sizes.sum_bytes * sizes.parameters
+        keeper = Keeper(spill, moved, self.progress, self.clock, in_place=in_place, size=size)
         inputs = self._shelf(plan.inputs, waiting_inputs(recipe), moved)
         sums = self._shelf(plan.sums, waiting_sums(recipe), moved)
         room = Room(plan, inputs, sums, keeper if is_long(recipe) else None)
