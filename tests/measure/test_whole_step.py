@@ -1,4 +1,4 @@
-"""The bench of a whole step: all parts run on a CPU as on a card, a failing one loses no other, digests are compared."""
+"""The bench of a whole step: all parts run on a CPU as on a card, a failing one loses none, digests are compared."""
 
 from __future__ import annotations
 
