@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from trainer.runner import Runner
 
 MICRO_BATCHES = 4
+PROFILED = 40  # functions that a profile names
 Times = dict[str, float]
 
 
@@ -62,7 +63,10 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Asked:
-    """What to measure, and where; sequences 0: those of the recipe; steps: of each kind in a turn."""
+    """What to measure, and where; sequences 0: those of the recipe; steps: of each kind in a turn.
+
+    profile: where the host spends its time in one more step, told on stderr
+    """
 
     most: int = 4
     size: str = "bundled"
@@ -72,6 +76,7 @@ class Asked:
     steps: int = 3
     device: str = "cpu"
     backend: str = "gloo"
+    profile: bool = False
 
     @property
     def recipe(self) -> Recipe:
@@ -196,7 +201,20 @@ def steps_of(group: TorchGroup, backend: Backend, asked: Asked) -> Times:
             start = time.perf_counter()
             held, _, _ = runner.step(held, tokens, False)
             found[name].append(time.perf_counter() - start)
+    if asked.profile:
+        _profiled(group.rank == 0, lambda: runners["step"].step(held, tokens, False))
     return {name: statistics.median(times[1:]) for name, times in found.items()}
+
+
+def _profiled(tells: bool, call: Callable[[], object]) -> None:
+    """Call, and tell in which functions the time went by."""
+    import cProfile
+    import pstats
+
+    profile = cProfile.Profile()
+    profile.runcall(call)
+    for order in ("tottime", "cumulative") if tells else ():
+        pstats.Stats(profile, stream=sys.stderr).sort_stats(order).print_stats(PROFILED)
 
 
 def _first(runner: Any, make: Callable[[], Any]) -> Any:
@@ -281,6 +299,7 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--steps", type=int, default=3, help="of each kind in a turn")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--backend", choices=("gloo", "nccl"), default="gloo")
+    parser.add_argument("--profile", action="store_true", help="tell on stderr where the host spends its time")
     for row in measure(Asked(**vars(parser.parse_args(words)))):
         print(f"{row.name}: {row.value:.4g} {row.unit} ({row.note})", flush=True)
 
