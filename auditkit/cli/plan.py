@@ -39,7 +39,8 @@ def plan(
     from auditkit.cli.progress import Board
     from auditkit.replay import arguments
     from auditkit.replay.backend import choose
-    from auditkit.replay.estimate import estimate, estimate_part
+    from auditkit.replay.estimate import estimate
+    from auditkit.replay.part_estimate import estimate_part
     from auditkit.replay.part_run import check_asked
     from auditkit.replay.run import open_run
     from auditkit.replay.selection import select

@@ -128,7 +128,13 @@ def _again(fresh: Run, backend: Backend, number: int, start: int, state: State) 
     """The start state once more, in other memory."""
     if number == start:
         return backend.place(start_state(fresh, start, hold=backend.holds)[0])
-    return backend.place(copied(backend.host(state)))
+    return copied_in(backend, state)
+
+
+def copied_in(backend: Backend, state: State) -> State:
+    """A state that was computed here, in other memory of the same back end; one from a device is no copy twice."""
+    host = backend.host(state)
+    return backend.place(copied(host) if host is state else host)
 
 
 def copied(state: State) -> State:

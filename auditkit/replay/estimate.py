@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from auditkit.errors import Unsupported
 from auditkit.formats.micro_batches import MicroBatches
-from auditkit.formats.recipe import Recipe
 from auditkit.replay import machine
 from auditkit.replay.backend import Backend, CudaBackend
-from auditkit.replay.chosen import Asked
 from auditkit.replay.cost import Speed, calibrate
 from auditkit.replay.layout import Layout, Limits, choose_layout, leanest
 from auditkit.replay.log_check import LogCheck
-from auditkit.replay.memory import part_bytes
-from auditkit.replay.needs import needs, part_needs
-from auditkit.replay.part_run import PLAN, of_step, require_room
+from auditkit.replay.needs import needs
 from auditkit.replay.placing import limits, recipes_of
 from auditkit.replay.plan import Interval, intervals
 from auditkit.replay.run import Run
@@ -98,10 +95,9 @@ def estimate(
     """
     plan = intervals(selection.resolve(run.size, run.published), run.published)
     needed = needs(run, plan, records=log is None or log.needed(run, plan) is None)
-    recipes, allowed = recipes_of(run, plan), limits(run, backend, memory)
-    layout, refused = _layout(list(recipes), allowed, backend)
-    speeds = {recipe: calibrate(recipe, backend).under(layout, recipe.batch.micro_batches) for recipe in recipes}
-    seconds = sum(speeds[recipe].step * steps for recipe, steps in recipes.items())
+    allowed = limits(run, backend, memory)
+    layout, refused = layout_here(run, plan, allowed, backend)
+    speed, seconds = time_of(run, plan, layout, backend)
     # every file of a state is read once, unpacked and hashed
     unpack = needed.total / UNPACK_BYTES_PER_SECOND
     local = isinstance(run.store.source.home, Folder)
@@ -120,64 +116,26 @@ def estimate(
         spilled=layout.need.disk,
         refused=refused.message if refused else "",
         hint=refused.hint if refused else "",
-        speed=max(speeds.values(), key=lambda speed: speed.step),
+        speed=speed,
         seconds=seconds + unpack,
         threads=backend.threads,
     )
 
 
-def _layout(recipes: list[Recipe], allowed: Limits, backend: Backend) -> tuple[Layout, Unsupported | None]:
-    """The plan, or the leanest one and why it cannot be followed here."""
-    cuda = isinstance(backend, CudaBackend)
+def layout_here(
+    run: Run, plan: Sequence[Interval], allowed: Limits, backend: Backend
+) -> tuple[Layout, Unsupported | None]:
+    """How steps are replayed here; or the leanest way to do so, and why not even that can be done."""
+    cuda, recipes = isinstance(backend, CudaBackend), list(recipes_of(run, plan))
     try:
         return choose_layout(recipes, allowed, cuda=cuda, threads=backend.threads), None
     except Unsupported as error:
         return leanest(recipes, cuda), error
 
 
-def estimate_part(
-    run: Run,
-    step: int,
-    asked: Asked,
-    backend: Backend,
-    log: LogCheck | None = None,
-    memory: int | None = None,
-    *,
-    replay_to: bool = False,
-) -> Estimate:
-    """The same of an audit of some micro-batches of one step. UsageError as of that audit."""
-    chosen = of_step(run, step, asked, replay_to)
-    selection = Selection(step=step)
-    if step not in run.published:
-        return replace(estimate(run, selection, backend, log, memory), chosen=chosen)
-    plan, recipe = (Interval(step, step + 1, (step,)),), run.segment(step).recipe
-    needed = part_needs(run, step, records=log is None or log.needed(run, plan) is None)
-    need = part_bytes(recipe, backend.threads, len(chosen), isinstance(backend, CudaBackend))
-    refused: Unsupported | None = None
-    try:
-        require_room(run, step, chosen, backend, memory)
-    except Unsupported as error:
-        refused = error
-    speed = calibrate(recipe, backend)
-    rounds = -(-len(chosen) // backend.threads) / -(-chosen.count // backend.threads)
-    local = isinstance(run.store.source.home, Folder)
-    return Estimate(
-        run=run.name,
-        selection=f"{selection.describe()}, {chosen.describe()}",
-        intervals=plan,
-        total_bytes=needed.total,
-        fetch_bytes=needed.missing(run),
-        free_disk=None if local else machine.free_disk(run.store.cache.folder),
-        memory=need.memory,
-        total_memory=limits(run, backend, memory).memory,
-        plan=PLAN,
-        parts=need.parts,
-        host_memory=need.host,
-        spilled=0,
-        refused=refused.message if refused else "",
-        hint=refused.hint if refused else "",
-        speed=speed,
-        seconds=speed.gradients * rounds + needed.total / UNPACK_BYTES_PER_SECOND,
-        threads=backend.threads,
-        chosen=chosen,
-    )
+def time_of(run: Run, plan: Sequence[Interval], layout: Layout, backend: Backend) -> tuple[Speed, float]:
+    """The speed of the slowest steps of a replay, by a short calibration, and the seconds of all of them."""
+    recipes = recipes_of(run, plan)
+    speeds = {recipe: calibrate(recipe, backend).under(layout, recipe.batch.micro_batches) for recipe in recipes}
+    seconds = sum(speeds[recipe].step * steps for recipe, steps in recipes.items())
+    return max(speeds.values(), key=lambda speed: speed.step), seconds

@@ -20,6 +20,7 @@ from auditkit.model.plan import Plan
 HOST_BASE = 80 * 10**6  # bytes of interpreter, NumPy and the BLAS's buffers: measured 60, more with many threads
 DEVICE_BASE = 8 << 20  # tables, tokens, scratch of the products
 SPLIT = 10  # a part in so many of a device's memory is lost between blocks of other sizes
+STATES, READ_AGAIN, GRADIENTS = "states before and after", "start state, read again before a mismatch", "gradients"
 LATER_BYTES = 3 * (16 << 20)  # a few rows of a weight in binary64 at a time, and their product
 READ_BYTES = 4 * (16 << 20)  # buffers of files that are read, hashed and decompressed
 
@@ -169,17 +170,21 @@ class Sizes:
 
 
 def plain_bytes(recipe: Recipe, workers: int, cuda: bool) -> Bytes:
-    """The plain way: all in memory, `workers` micro-batches side by side."""
+    """The plain way: all in memory, `workers` micro-batches side by side.
+
+    It is enough for every verdict: the replay before a mismatch has its own copy of the start state beside the first.
+    """
     sizes = sizes_of(recipe, cuda)
-    states, rows = 24 * sizes.parameters, 2 * sizes.body * sizes.parameters
+    rows = 2 * sizes.body * sizes.parameters
     sums = plain_sums(recipe)
     gradients = 8 * sizes.parameters * (1 + workers)
     head = sizes.tokens * recipe.model.vocab_size * (4 + (4 if cuda else 0) + 2 * sizes.head)
     batches = workers * (recipe.model.num_layers * sizes.cache + max(head, sizes.work(0)))
     parts = (
-        ("states before and after", states),
+        (STATES, 24 * sizes.parameters),
+        (READ_AGAIN, 12 * sizes.parameters),
         ("fixed-point weights", rows),
-        ("gradients", sums + gradients),
+        (GRADIENTS, sums + gradients),
         ("micro-batches", batches),
     )
     total = sum(size for _, size in parts)
@@ -194,16 +199,17 @@ def part_bytes(recipe: Recipe, threads: int, count: int, cuda: bool) -> Bytes:
     plain, sizes = plain_bytes(recipe, workers, cuda), sizes_of(recipe, cuda)
     whole = count == recipe.batch.micro_batches
     sums = 8 * sizes.parameters * (1 + workers) + (plain_sums(recipe) if whole else 0)
-    parts = tuple(
-        {"states before and after": ("parameters", 4 * sizes.parameters), "gradients": ("gradients", sums)}.get(
-            name, (name, size)
-        )
-        for name, size in plain.parts
-    )
+    params = 4 * sizes.parameters
+    own = {
+        STATES: ("parameters", params),
+        READ_AGAIN: ("parameters, read again before a mismatch", params),
+        GRADIENTS: (GRADIENTS, sums),
+    }
+    parts = tuple(own.get(name, (name, size)) for name, size in plain.parts)
     total = sum(size for _, size in parts)
     base = DEVICE_BASE if cuda else HOST_BASE
     total += total // SPLIT if cuda else 0
-    return Bytes(total + base, HOST_BASE + 4 * sizes.parameters if cuda else 0, 0, parts)
+    return Bytes(total + base, HOST_BASE + params if cuda else 0, 0, parts)
 
 
 def plain_sums(recipe: Recipe) -> int:

@@ -93,6 +93,12 @@ def part_needs(run: Run, step: int, *, records: bool = True) -> Needs:
     return Needs(tuple(files), (*params, *_ranges_of_step(run, step)))
 
 
+def reached_needs(run: Run, start: int, step: int, *, records: bool = True) -> Needs:
+    """What an audit of some micro-batches of one step needs that is reached by replaying from state `start`."""
+    way = needs(run, (Interval(start, step, ()),), records=records)
+    return Needs(way.files, (*way.ranges, *_ranges_of_step(run, step)))
+
+
 def _ranges_of_step(run: Run, step: int) -> tuple[RangeNeed, ...]:
     return _ranges(run, (step,)) if isinstance(run.steps, StoredSteps) else ()
 

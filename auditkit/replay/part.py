@@ -25,7 +25,7 @@ from auditkit.numerics.arrays import IntArray
 from auditkit.numerics.nonfinite import NonFinite
 from auditkit.replay import parameters as params
 from auditkit.replay.backend import Backend
-from auditkit.replay.confirm import afresh, copied, held_record, held_tokens, require_same
+from auditkit.replay.confirm import afresh, copied_in, held_record, held_tokens, require_same
 from auditkit.replay.machine import HINT
 from auditkit.replay.outcome import Broken, Fingerprint, Stopped, scalar_difference
 from auditkit.replay.parameters import Parameters, parameters
@@ -201,7 +201,7 @@ class Part:
             again = parameters(fresh, self._number)
             state = backend.place(again.state)
         else:
-            again, state = found, backend.place(copied(backend.host(state)))
+            again, state = found, copied_in(backend, state)
         if again.digests != found.digests:
             raise MachineFault("the parameters, read again, are others", hint=HINT)
         tokens = fresh.tokens(self._number)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from auditkit.errors import Incomplete, Unsupported, UsageError
 from auditkit.formats.micro_batches import MicroBatches
+from auditkit.model.state import State
 from auditkit.replay import chosen
 from auditkit.replay.backend import Backend, CudaBackend
 from auditkit.replay.chosen import Asked
 from auditkit.replay.interval import Replayer
 from auditkit.replay.memory import part_bytes
-from auditkit.replay.parameters import of_state
+from auditkit.replay.parameters import Parameters, of_state
 from auditkit.replay.part import Audit
 from auditkit.replay.placing import limits
 from auditkit.replay.plan import Interval
@@ -62,6 +64,11 @@ def require_room(run: Run, step: int, asked: MicroBatches, backend: Backend, mem
         backend.ops.device.limit(memory)
 
 
+def way_to(interval: Interval) -> Interval:
+    """The steps before the last one of an interval, which is audited in part: the replay that reaches it."""
+    return Interval(interval.start, interval.stop - 1, ())
+
+
 def audit_part(
     audit: Audit, replayer: Replayer | None, interval: Interval, asked: MicroBatches
 ) -> Iterator[StepReport]:
@@ -74,7 +81,7 @@ def audit_part(
         leaves = audit.run.timeline.leaves_before
         audit.progress.start("replay", leaves(step) - leaves(interval.start), "micro-batches")
         try:
-            yield from replayer.replay(Interval(interval.start, step, ()))
+            yield from replayer.replay(way_to(interval))
         except MemoryError:
             yield audit.begin(step, interval.start, asked).refused(6, _too_little())
             return
@@ -88,12 +95,18 @@ def audit_part(
         elif replayer.left is None:
             yield begun.refused(4, Incomplete(f"not reached: a step before step {step} gave no state to go on from"))
         else:
-            state, detail = replayer.left
-            yield begun.audit(of_state(replayer.backend.host(state), detail))
+            yield begun.audit(_left(replayer, *replayer.left))
     except MemoryError:
         yield begun.refused(6, _too_little())
     finally:
         audit.progress.finish()
+
+
+def _left(replayer: Replayer, state: State, detail: str) -> Parameters:
+    """The parameters of the state that was come to; moments that are in memory are not held any longer."""
+    replayer.left = None
+    kept = replace(state, adam_m={}, adam_v={}) if state.held else state
+    return of_state(replayer.backend.host(kept), detail)
 
 
 def _too_little() -> Unsupported:

@@ -15,7 +15,7 @@ from auditkit.replay.interval import Replayer, WorkKey
 from auditkit.replay.log_check import LogCheck, check_links
 from auditkit.replay.paranoid import second
 from auditkit.replay.part import Audit
-from auditkit.replay.part_run import audit_part, check_asked, of_step, require_room
+from auditkit.replay.part_run import audit_part, check_asked, of_step, require_room, way_to
 from auditkit.replay.placing import planned
 from auditkit.replay.plan import Interval, intervals
 from auditkit.replay.published import open_state
@@ -188,8 +188,8 @@ def _verify(
     try:
         if draft.chosen is not None:
             require_room(run, draft.wanted[0], draft.chosen, audit.backend, memory)
-        here = draft.chosen is not None and plan[0].start == draft.wanted[0]
-        replayer = None if here else _replayer(draft, audit, plan, memory, program)
+        steps = plan if draft.chosen is None else (way_to(plan[0]),)
+        replayer = _replayer(draft, audit, steps, memory, program) if any(i.steps for i in steps) else None
     except AuditkitError as error:
         return draft.failed(error)
     # 4 to 8, step by step

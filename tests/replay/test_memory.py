@@ -20,6 +20,7 @@ from auditkit.model.params import parameter_table
 from auditkit.model.plan import Cuts, Plan
 from auditkit.model.state import initial_state, seeded_state, state_digests
 from auditkit.replay.backend import choose
+from auditkit.replay.confirm import copied_in
 from auditkit.replay.layout import Layout
 from auditkit.replay.memory import piece_bytes, plain_bytes
 from auditkit.replay.planned import Planned
@@ -36,11 +37,12 @@ with tempfile.TemporaryDirectory() as folder:
     shapes = {spec.name: spec.shape for spec in parameter_table(model)}
     planned = Planned(backend.ops, plan.workers, "cpu", inner=backend, layout=Layout(plan, need), shapes=shapes,
                       cache=lambda: Path(folder))
-    state = planned.place(seeded_state(recipe) if plan.pieces else initial_state(recipe))
+    first = planned.place(seeded_state(recipe) if plan.pieces else initial_state(recipe))
+    state = copied_in(planned, first)  # as in the replay before a mismatch, which the plan must have room for as well
     tokens = np.random.default_rng(1).integers(0, 8192, (4, 129))
     new, result = planned.step(state, tokens, recipe)
     root = state_digests(new, recipe).root(1)
-    del state, new
+    del first, state, new
     print(json.dumps([peak_bytes(), need.memory, root, result.gradient]))
 """
 PLANS = (

@@ -236,6 +236,7 @@ from dataclasses import replace
 from auditkit.model.state import State
 from auditkit.replay import cost, memory
 from auditkit.replay.backend import choose
+from auditkit.replay.confirm import copied_in
 from tests.peak_memory import peak_bytes
 from tests.replay.make_run import RECIPE
 
@@ -248,7 +249,8 @@ if sys.argv[1] == "whole":
     backend.step(state, tokens, recipe)
     estimated = memory.plain_bytes(recipe, 1, False).memory
 else:
-    state = State(0, state.params, {}, {})
+    first = State(0, state.params, {}, {})
+    state = copied_in(backend, first)  # as before a mismatch
     backend.part(state, tokens, (1,), recipe)
     estimated = memory.part_bytes(recipe, 1, 1, False).memory
 print(json.dumps([peak_bytes(), estimated]))
@@ -272,4 +274,4 @@ def test_a_part_needs_less_memory_than_the_step() -> None:
 
     (whole, whole_estimate), (part, part_estimate) = measured("whole"), measured("part")
     assert part < 0.85 * whole
-    assert 0.5 < part_estimate / part < 2 and 0.5 < whole_estimate / whole < 2
+    assert 1 <= part_estimate / part < 2 and 1 <= whole_estimate / whole < 2
