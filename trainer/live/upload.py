@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from auditkit.formats.run import STATE_INDEX, RunManifest
 from auditkit.formats.state import StateIndex
 from auditkit.formats.tiles import CHECKPOINT, HEIGHT, WIDTH
 from trainer.disk import read_bytes, write_atomic
+from trainer.live import guard
 from trainer.publish import MANIFEST
 
 FILE, LIST, SAID = "upload.json", "upload.list", "upload.log"
@@ -72,12 +74,11 @@ class Uploads:
         with self.said.open("wb") as file:
             try:
                 # The user has written the command for the shell; paths go to it in the environment.
-                process = subprocess.Popen(  # noqa: S602
-                    self.command,
-                    shell=True,
+                process = subprocess.Popen(
+                    [sys.executable, "-I", guard.__file__, str(GRACE), self.command],
                     cwd=self.out,
                     env=environment,
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE,  # closes when this process ends, and so ends the command
                     stdout=file,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
@@ -102,6 +103,8 @@ class Uploads:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_LOOK)
         finally:
+            assert process.stdin is not None
+            process.stdin.close()
             if process.poll() is None:
                 _end(process)
         return ""
@@ -129,16 +132,16 @@ class Uploads:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a command and what it has started."""
-    for number in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+    """Wait until the guard, whose stdin is closed, has ended a command and what it has started; or kill all of them."""
+    try:
+        process.wait(2 * GRACE)
+    except subprocess.TimeoutExpired:
         with contextlib.suppress(OSError):
             if hasattr(os, "killpg"):
-                os.killpg(process.pid, number)
+                os.killpg(process.pid, signal.SIGKILL)
             else:
                 process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE)
-            return
+        process.wait()
 
 
 def changed(out: Path, before: RunManifest | None, now: RunManifest) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,37 @@ def test_an_upload_that_hangs_is_ended(prepared: Path, tmp_path: Path, capsys: p
     assert grown.train(prepared, tmp_path, "--upload", hanging, *limits) == 5
     assert time.monotonic() - started < tiny.SECONDS  # the command would take 1000
     assert "the last upload has not succeeded: took longer than 1 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stubborn", ["", "trap '' TERM; "])
+def test_a_command_does_not_outlive_a_trainer_that_is_killed(prepared: Path, tmp_path: Path, stubborn: str) -> None:
+    """It would read a folder that the next training changes, and end with an older run.json behind a newer one."""
+    hanging = f"{stubborn}sleep 1000 & echo $$ $! > ../pids.new; mv ../pids.new ../pids; wait; sleep 1000"
+    child = tiny.start_child(tiny.run_arguments(prepared, *grown.options(tmp_path, "--upload", hanging)))
+    wait_for(lambda: (tmp_path / "pids").exists() or child.poll() is not None)
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text(encoding="ascii").split()]
+    assert all(map(lives, pids))
+    child.kill()
+    child.communicate()
+    wait_for(lambda: not any(map(lives, pids)))
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    """Until something is so."""
+    until = time.monotonic() + tiny.SECONDS
+    while not done():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def lives(pid: int) -> bool:
+    """Whether there is a process that has not ended."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat")  # one that nobody has waited for has ended all the same
+    return not state.exists() or state.read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
 
 
 @posix_only
