@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from auditkit.errors import BadArtifact, Incomplete, Unsupported, Untrusted
-from auditkit.formats.chain import segment_record
+from auditkit.errors import BadArtifact, Incomplete, Unavailable, Unsupported, Untrusted
+from auditkit.formats.chain import log_entries, segment_record
 from auditkit.formats.checkpoint import Checkpoint
+from auditkit.formats.digest import Digest
 from auditkit.formats.limits import LIMITS
 from auditkit.formats.merkle import HASH_BYTES
 from auditkit.formats.note import NoteKey, SignedNote
 from auditkit.formats.policy import Policy
-from auditkit.formats.record import StepRecord
+from auditkit.formats.record import StepRecord, log_root
 from auditkit.formats.run import RECORDS
-from auditkit.formats.segment import SegmentRecord, parse_entry
+from auditkit.formats.segment import LogEntry, SegmentRecord, parse_entry
 from auditkit.formats.tiles import WIDTH
 from auditkit.formats.timeline import Segment, Timeline
 from auditkit.replay.log_check import LogFound, records_for
@@ -139,7 +141,7 @@ class SignedLog:
         checkpoint = reader.checkpoint()
         witnesses = verify_witnesses(reader.note, self._rule.witnesses, self._rule.threshold, log=key)
         history = memory.check(reader) if memory else "nothing can be remembered here"
-        _check_begin(run, reader)
+        _check_begin(run, reader, needed is None)
         records = None if needed is None else {step: _record(run, reader, step) for step in needed}
         _check_segments(run, reader, records)
         return Opened(reader, run.timeline, reader.note, checkpoint, history, witnesses, records)
@@ -162,20 +164,32 @@ class SignedLog:
             yield "whether others are shown the same log: no witness was asked; its checkpoint is compared from now on"
 
 
-def _check_begin(run: Run, reader: LogReader) -> None:
-    """Untrusted unless the log begins with the records that the manifest commits to."""
+def _check_begin(run: Run, reader: LogReader, whole: bool) -> None:
+    """Untrusted unless the log begins with the records that the manifest commits to; Unavailable where it ends before
+    the last of them, for an old checkpoint contradicts nothing. `whole` says whether records.bin is read.
+    """
     size, signed = run.timeline.entries, reader.checkpoint().size
     if signed < size:
-        raise Untrusted(
+        if whole:
+            _check_root(signed, reader.checkpoint().root.hex(), log_root(islice(_entries(run), signed)))
+        raise Unavailable(
             f"the publisher signed a log of {signed} records, the manifest has {size}",
-            hint="this copy of the log may be an old one",
+            hint="this copy of the log may be an old one: take another place, with --artifacts or --run; or the last "
+            "records are not signed yet",
         )
-    root = reader.root_at(size).hex()
-    if root != run.manifest.log.root:
+    _check_root(size, reader.root_at(size).hex(), run.manifest.log.root)
+
+
+def _check_root(size: int, signed: Digest, listed: Digest) -> None:
+    if signed != listed:
         raise Untrusted(
-            f"the publisher signed {size} records with root {root}, the manifest says {run.manifest.log.root}",
+            f"the publisher signed {size} records with root {signed}, the manifest says {listed}",
             hint="run.json was replaced after the publisher signed, or the log was",
         )
+
+
+def _entries(run: Run) -> Iterator[LogEntry]:
+    return log_entries(run.records, run.timeline)
 
 
 def _record(run: Run, reader: LogReader, step: int) -> StepRecord:
