@@ -64,10 +64,10 @@ class _Broken(io.FileIO):
 
 
 @contextmanager
-def failing(kind: str, folder: Path, chance: random.Random) -> Iterator[None]:
-    """The block meets one fault of the disk below `folder`, at a random opening of a file; or no write ever works."""
+def failing(kind: str, folder: Path, chance: random.Random, openings: int) -> Iterator[None]:
+    """The block meets one fault of the disk below `folder`, at one of so many openings of a file; or no write works."""
     opened, written = Path.open, Path.write_bytes
-    state = {"left": chance.randrange(12)}
+    state = {"left": chance.randrange(openings)}
 
     def due(path: Path) -> bool:
         if not path.is_relative_to(folder):
