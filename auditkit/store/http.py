@@ -18,6 +18,7 @@ from auditkit.store.disk import reason
 from auditkit.store.headwatch import HeadWatch, Streams
 from auditkit.store.inside import is_inside
 from auditkit.store.limits import StoreLimits
+from auditkit.store.peers import Peers
 from auditkit.store.source import redact
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -40,6 +41,7 @@ class Http:
         self._lock = threading.Lock()
         self._lines: dict[str, _Line] = {}  # by proxy address, "" for direct connections
         self._tls: ssl.SSLContext | None = None
+        self._peers = Peers(lambda address: is_inside(address, resolve=False))
         # httpx logs whole addresses, whose query may be a secret.
         logging.getLogger("httpx").setLevel(logging.WARNING)
 
@@ -67,17 +69,19 @@ class Http:
             _stay_outside(
                 _address(named_by), address, f"{redact(named_by)}: names the mirror {redact(url)}, which lies in"
             )
+        outside = bool(named_by) and _is_outside(_address(named_by))  # whether it was led here from there
         for _ in range(self._limits.redirects + 1):
             headers = {"Range": f"bytes={span[0]}-{span[1]}"} if span else {}
             if authorization and _origin(address) == origin:
                 headers["Authorization"] = authorization
             else:
                 authorization = ""
-            response = self._send(address, headers)
+            response = self._send(address, headers, stay=outside)
             try:
                 if response.status_code not in REDIRECTS:
                     yield response
                     return
+                outside = outside or self._peers.was_outside(address.host)
                 address = _next(address, response)
             finally:
                 response.close()
@@ -94,14 +98,18 @@ class Http:
         finally:
             response.close()
 
-    def _send(self, address: httpx.URL, headers: dict[str, str], body: bytes | None = None) -> httpx.Response:
+    def _send(
+        self, address: httpx.URL, headers: dict[str, str], body: bytes | None = None, *, stay: bool = False
+    ) -> httpx.Response:
+        """`stay`: the connection must lead outside, as far as that can be seen from here: a proxy hides it."""
         shown = redact(str(address))
         proxy = proxies.choose(str(address))
         where = f"{shown} (through the proxy of {proxy.setting})" if proxy else shown
         line = self._line(proxy)
         watch = HeadWatch(line.streams, self._limits.answer_seconds)
         try:
-            extensions = {"trace": line.streams.trace}
+            trace = line.streams.trace if proxy else self._peers.trace(address.host, shown, stay, line.streams.trace)
+            extensions = {"trace": trace}
             method = "GET" if body is None else "POST"
             request = line.client.build_request(method, address, headers=headers, content=body, extensions=extensions)
             with watch:
@@ -187,11 +195,15 @@ def _stay_outside(source: httpx.URL, target: httpx.URL, message: str) -> None:
     """Unavailable where a server outside leads to one inside; a proxy looks names up itself, so that none is here."""
     if source.host == target.host or not is_inside(target.host, resolve=proxies.choose(str(target)) is None):
         return
-    if not is_inside(source.host, resolve=proxies.choose(str(source)) is None):
+    if _is_outside(source):
         raise Unavailable(
             f"{message} this machine or its own network and is not asked",
             hint="if it is meant, name it yourself: --artifacts",
         )
+
+
+def _is_outside(url: httpx.URL) -> bool:
+    return not is_inside(url.host, resolve=proxies.choose(str(url)) is None)
 
 
 def _next(address: httpx.URL, response: httpx.Response) -> httpx.URL:

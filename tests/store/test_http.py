@@ -86,6 +86,43 @@ def test_a_mirror_inside_that_a_manifest_from_outside_names_is_not_asked(shop: S
         assert store.file("x.bin", SIZE, DIGEST).read_bytes() == DATA
 
 
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Every name is looked up as one outside; the connections to be made lead inside, or not, as this list says."""
+    found: list[bool] = []
+    monkeypatch.setattr(http, "is_inside", lambda host, *, resolve: not resolve and found.pop(0))
+    return found
+
+
+def test_a_redirect_to_a_name_that_has_moved_inside_is_not_sent(shop: Shop, connections: list[bool]) -> None:
+    """The look-up and the connection may get two answers (DNS rebinding): the one that counts is the connection's."""
+    with serve(honest, FILES) as inner, serve(redirecting(lambda h: f"{inner.url}x.bin"), FILES) as server:
+        connections += [False, True]
+        with pytest.raises(Unavailable, match="leads into this machine or its own network"):
+            shop.store(server.url.replace("127.0.0.1", "localhost")).file("x.bin", SIZE, DIGEST)
+        assert not inner.asked
+        connections += [False, False]
+        where = server.url.replace("127.0.0.1", "localhost")
+        assert shop.store(where).file("x.bin", SIZE, DIGEST).read_bytes() == DATA
+
+
+def test_a_name_that_moves_inside_is_not_asked_any_more(shop: Shop, connections: list[bool]) -> None:
+    with serve(servers.until_close, FILES) as server:
+        store = shop.store(server.url)
+        connections += [False, True, True, True, True, True]
+        assert store.manifest() == b"{}"
+        with pytest.raises(Unavailable, match="leads into this machine or its own network"):
+            store.file("x.bin", SIZE, DIGEST)
+        assert [asked.path for asked in server.asked] == ["run.json"]
+
+
+def test_a_place_inside_that_was_named_is_asked(shop: Shop, connections: list[bool]) -> None:
+    with serve(servers.until_close, FILES) as server:
+        connections += [True] * 4
+        store = shop.store(server.url)
+        assert store.manifest() == b"{}" and store.file("x.bin", SIZE, DIGEST).read_bytes() == DATA
+
+
 def test_a_redirect_loop_ends(shop: Shop) -> None:
     with serve(redirecting(lambda h: "/x.bin"), FILES) as server, pytest.raises(Unavailable) as error:
         shop.store(server.url).file("x.bin", SIZE, DIGEST)
