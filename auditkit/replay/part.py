@@ -115,9 +115,15 @@ class Part:
             if wrong or not isinstance(outcome, Gradients):
                 outcome, wrong = self._confirmed(found, state, tokens, outcome.fingerprint)
             held_record(self._record, self._digest)
+            self._held_leaves(outcome, wrong)
         except AuditkitError as error:
             return self.refused(6, error)
         return self._ended(outcome, wrong)
+
+    def _held_leaves(self, outcome: Outcome, wrong: tuple[FieldDifference, ...]) -> None:
+        """MachineFault: leaves that agree with those computed have not the root that the published ones had."""
+        if isinstance(outcome, Gradients) and not wrong and micro_root(outcome.result.leaves) != self._found.expected:
+            raise MachineFault("the leaves changed in memory while they were in use", hint=HINT)
 
     def _ended(self, outcome: Gradients | Stopped, wrong: tuple[FieldDifference, ...]) -> StepReport:
         if isinstance(outcome, Stopped):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ import auditkit
 from auditkit.errors import MachineFault
 from auditkit.numerics import attention, reference
 from auditkit.replay.backend import Backend
-from auditkit.replay.run import open_run
+from auditkit.replay.run import Run, open_run
 from auditkit.verdict import Verdict
 from tests.faults import memory
 from tests.faults.campaign import quickly
 from tests.faults.memory import Faulty
-from tests.replay.make_run import Parts, flip_state, publish
+from tests.replay.make_run import Parts, change_leaf, flip_state, publish, rows_of
 
 
 @pytest.mark.parametrize("step", [4, 6])
@@ -49,6 +50,54 @@ def test_tokens_that_change_in_memory_are_a_machine_fault(honest: Path) -> None:
     done: list[bool] = []
     report = auditkit.verify(honest, step=4, backend=Faulty(reference, 1, "faulty", hurt=hurt))
     assert report.verdict is Verdict.MACHINE_FAULT
+
+
+@pytest.mark.parametrize("micro_batches", [None, "all"])
+def test_a_flip_that_makes_a_lie_come_true_is_no_match(parts: Parts, tmp_path: Path, micro_batches: str | None) -> None:
+    """The very bit of the record flips in memory in which it is false."""
+    lie, truth = parts.copy(), rows_of(parts)[4].loss
+    lie.rows = rows_of(lie)
+    lie.rows[4] = replace(lie.rows[4], loss=truth ^ 1)
+    folder = publish(lie, tmp_path / "lie")
+
+    def hurt(state: Any, tokens: Any) -> None:
+        object.__setattr__(memory.OPENED[-1].record(4), "loss", truth)
+
+    assert verify_step_4(folder, hurt, micro_batches) is Verdict.MACHINE_FAULT
+    assert verify_step_4(folder, lambda state, tokens: None, micro_batches) is Verdict.MISMATCH
+
+
+@pytest.mark.parametrize("micro_batches", ["1", "all"])
+@pytest.mark.parametrize("lying", [False, True])
+def test_a_flip_of_a_leaf_is_neither_match_nor_mismatch(
+    parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, micro_batches: str, lying: bool
+) -> None:
+    """Of an honest leaf, and of one that is false in the very bit that flips."""
+    lie, truth = parts.copy(), parts.results[4].leaves[1].loss_sum
+    if lying:
+        lie.results[4] = change_leaf(parts.results[4], 1, loss_sum=truth ^ 1)
+    folder, read, held = publish(lie, tmp_path / "run"), Run.leaves, []
+
+    def leaves(self: Run, number: int) -> Any:
+        held.append(read(self, number))
+        return held[-1]
+
+    def hurt(state: Any, tokens: Any) -> None:
+        if len(held) == 1:
+            object.__setattr__(held[0][1], "loss_sum", held[0][1].loss_sum ^ 1)
+
+    monkeypatch.setattr(Run, "leaves", leaves)
+    assert verify_step_4(folder, hurt, micro_batches) is Verdict.MACHINE_FAULT
+
+
+def verify_step_4(folder: Path, hurt: Any, micro_batches: str | None) -> Verdict:
+    from auditkit.replay.verify import verify
+
+    memory.OPENED.clear()
+    with quickly():
+        return verify(
+            folder, step=4, micro_batches=micro_batches, backend=Faulty(reference, 1, "faulty", hurt=hurt)
+        ).verdict
 
 
 def test_the_second_replay_gets_arrays_of_its_own(parts: Parts, tmp_path: Path) -> None:
