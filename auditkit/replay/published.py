@@ -116,6 +116,7 @@ def open_state(run: Run, step: int) -> StoredState:
     path = f"{published.path}/{STATE_DOCUMENT}"
     document = StateDocument.parse(run.read(path))
     if document.root() != published.root:
+        _check_tensors(run, path, document)  # which of them is missing says more than two roots
         raise BadArtifact(f"{path} has root {document.root()}, the manifest says {published.root}")
     _check_document(run, step, path, document)
     return StoredState(run.store, published.path, document, state_index(run, step), run.progress)
