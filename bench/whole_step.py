@@ -120,7 +120,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--memory", help="e.g. 16GiB: the plan that fits, under a limit of the pool")
     parser.add_argument("--plain", action="store_true", help="all in memory, whatever the planner thinks of it")
-    parser.add_argument("--rounds", type=int, help="groups of micro-batches that are timed; default 6, quick 3")
+    parser.add_argument(
+        "--rounds", type=int, help="groups of micro-batches that are timed; default: a few seconds of them"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rounds and kinds: under four minutes on an H200")
     parser.add_argument("--whole", action="store_true", help="take the whole step")
     parser.add_argument("--expect", type=Path, help="digests that an earlier --whole wrote")
@@ -174,9 +176,7 @@ def part_check(bench: Bench) -> None:
 
 def part_parts(bench: Bench) -> None:
     """Times of the parts of a step."""
-    few = bench.asked.quick or bench.subject.together >= 8
-    rounds = bench.asked.rounds or (3 if few else 6) // min(3, bench.subject.together)
-    bench.times = times = measure_parts(bench.subject, bench.held(), rounds)
+    bench.times = times = measure_parts(bench.subject, bench.held(), bench.asked.rounds)
     say(f"micro-batch {1e3 * times.micro_batch:,.2f} ms (of {times.counted})")
     say(f"prepare     {1e3 * times.prepare:,.2f} ms, weights to fixed point, once a step")
     say(f"update      {1e3 * times.update:,.2f} ms")

@@ -29,7 +29,12 @@ MicroBatchSize = Annotated[
 ]
 Rounds = Annotated[
     int | None,
-    typer.Option("--rounds", parser=options.number, metavar="N", help="Micro-batches that are timed, after one."),
+    typer.Option(
+        "--rounds",
+        parser=options.number,
+        metavar="N",
+        help="Micro-batches that are timed, after one. Default: a few seconds of them.",
+    ),
 ]
 Torch = Annotated[bool, typer.Option("--torch/--no-torch", help="Measure torch beside it, where it is installed.")]
 Ops = Annotated[bool, typer.Option("--ops", help="Say where the time of a micro-batch goes, op by op.")]

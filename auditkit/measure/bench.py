@@ -14,14 +14,12 @@ from auditkit.measure.profile import Line
 from auditkit.measure.rates import measure_rates
 from auditkit.measure.report import Report
 from auditkit.measure.subject import Subject, subject_of
-from auditkit.measure.times import StepTimes, measure_parts, profile
+from auditkit.measure.times import MOST_ROUNDS, StepTimes, measure_parts, profile
 from auditkit.measure.torch_times import Asked, TorchTimes, installed, measure_torch
 from auditkit.replay.backend import Backend, CudaBackend
 from auditkit.store.progress import Progress
 
 ON_CPU = "tiny"  # where no model is named: a larger one takes minutes on a processor
-ROUNDS = {True: 6, False: 2}  # of micro-batches, on a card and on a CPU
-MOST_ROUNDS = 64
 # What torch is asked for, kind and compiling. Compiling for a processor takes longer than it gains here.
 KINDS = {True: (("bfloat16", "whole"), ("float32", "layer")), False: (("float32", "off"),)}
 
@@ -73,7 +71,7 @@ def bench(options: Options, backend: Backend, progress: Progress) -> Report:
 def _parts(subject: Subject, options: Options, progress: Progress) -> tuple[StepTimes, tuple[Line, ...]]:
     """Times of the parts, and of the ops if they are asked for; the state is gone afterwards."""
     state = subject.state()
-    times = measure_parts(subject, state, options.rounds or ROUNDS[subject.cuda])
+    times = measure_parts(subject, state, options.rounds)
     progress.advance(1)
     if not options.ops:
         return times, ()

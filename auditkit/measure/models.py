@@ -72,8 +72,9 @@ def recipe_of(name: str, micro_batch: int | None = None) -> Recipe:
 
 
 def reduced(recipe: Recipe) -> Recipe:
-    """The same kind of model so narrow that a CPU computes a few micro-batches of it in a minute: as many heads a key
-    head, an untied head where it was one, the same precision, and lengths that are no multiples of a tile.
+    """The same kind of model so narrow that a CPU computes four micro-batches of it in a minute: as many heads a key
+    head, an untied head where it was one, the same precision. Lengths are no multiples of a tile, and tokens so many
+    that the widest products have a tile for each multiprocessor of a large card, as those of a large model have.
     """
     model = recipe.model
     share = model.num_heads // model.num_kv_heads
@@ -85,7 +86,7 @@ def reduced(recipe: Recipe) -> Recipe:
         num_heads=2 * share,
         num_kv_heads=2,
         head_dim=min(model.head_dim, 64),
-        ffn_size=min(model.ffn_size, 840),
-        context_length=min(model.context_length, 520),
+        ffn_size=min(model.ffn_size, 1096),
+        context_length=min(model.context_length, 1032),
     )
-    return replace(recipe, model=narrow, batch=BatchConfig(sequences=8, micro_batch_sequences=2))
+    return replace(recipe, model=narrow, batch=BatchConfig(sequences=16, micro_batch_sequences=4))

@@ -5,6 +5,7 @@ The wrappers below pass all calls on; what they return is what the step computes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -127,13 +128,13 @@ def operand_shape(operand: Any) -> tuple[int, int, int, int] | None:
         return None
     if hasattr(operand, "rows") and hasattr(operand, "length"):
         return int(operand.rows), int(operand.length), int(bits), int(getattr(operand, "batch", 1))
-    values = getattr(operand, "values", None)
-    if values is None or len(values.shape) < 2:
+    array = getattr(operand, "values", getattr(operand, "weight", None))
+    if array is None or len(array.shape) < 2:
         return None
-    batch = 1
-    for size in values.shape[:-2]:
-        batch *= int(size)
-    return int(values.shape[-2]), int(values.shape[-1]), int(bits), batch
+    *leading, rows, length = (int(size) for size in array.shape)
+    if getattr(operand, "columns", False):
+        rows, length = length, rows
+    return rows, length, int(bits), math.prod(leading)
 
 
 def _shape(arg: Any) -> str:

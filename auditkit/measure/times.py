@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +19,9 @@ from auditkit.replay.backend import Backend, CudaBackend
 from auditkit.replay.planned import Planned
 from auditkit.replay.recorded import AFTER, worthwhile
 
+ENOUGH = 3.0  # seconds of micro-batches
+MOST_ROUNDS = 64
+FEW_ROUNDS = {False: 3, True: 1}  # of single micro-batches, of groups
 COUNTER_SECONDS = 1.0  # a card's counter moves ten to fifty times a second: shorter is too coarse
 
 
@@ -44,11 +49,18 @@ class StepTimes:
         return self.prepare + micro_batches * self.micro_batch + self.update + self.digest
 
 
-def measure_parts(subject: Subject, state: State, rounds: int = 4) -> StepTimes:
-    """Run a short step of `rounds` + 1 times the micro-batches that are computed together, after one that warms up."""
+def measure_parts(subject: Subject, state: State, rounds: int | None = None) -> StepTimes:
+    """Run a short step of `rounds` + 1 times the micro-batches that are computed together, after one that warms up;
+    without `rounds` of so many that they take a few seconds.
+    """
     clock, backend = clock_of(subject.inner), subject.planned()
+    _one_step(backend, state, subject.part(1))  # loads the kernels
+    if rounds is None:
+        rounds = _rounds(subject, _one_step(backend, state, subject.part(1)))
     recipe = subject.part((rounds + 1) * subject.together)
-    _warm_up(subject, backend, state, recipe)
+    if subject.cuda and worthwhile(recipe):
+        for _ in range(AFTER + 1):  # until steps are played from a recording
+            _one_step(backend, state, recipe)
     prepare_seconds = 0.0 if subject.layout.plan.pieces else _prepare(subject, state, clock)
     marks: list[Any] = []
     used: list[float | None] = []
@@ -86,12 +98,17 @@ def _joules(used: list[float | None], seconds: float, micro_batches: int) -> flo
     return (after - before) / micro_batches
 
 
-def _warm_up(subject: Subject, backend: Planned, state: State, recipe: Recipe) -> None:
-    """Load the kernels by a step of one micro-batch; where steps are recorded, take as many as that needs."""
-    recorded = subject.cuda and worthwhile(recipe)
-    warm = recipe if recorded else subject.part(1)
-    for _ in range(AFTER + 1 if recorded else 1):
-        backend.step(state, tokens_of(warm), warm)
+def _one_step(backend: Planned, state: State, recipe: Recipe) -> float:
+    """Take a step and wait for it; its seconds."""
+    began = time.perf_counter()
+    new, _ = backend.step(state, tokens_of(recipe), recipe)
+    backend.on_device(lambda: state_digests(new, recipe, backend.ops))
+    return time.perf_counter() - began
+
+
+def _rounds(subject: Subject, seconds: float) -> int:
+    """How many groups of micro-batches are enough, where a step of a single micro-batch takes so long."""
+    return min(MOST_ROUNDS, max(FEW_ROUNDS[subject.together > 1], math.ceil(ENOUGH / (seconds * subject.together))))
 
 
 def _between(marks: list[Any], together: int, clock: Clock) -> float:

@@ -1,4 +1,4 @@
-"""Streams, events and graphs of the module that stands in for CuPy (tests/kernels/fake_cupy.py): all is done at once."""
+"""Streams, events and graphs of the stand-in for CuPy (tests/kernels/fake_cupy.py): all is done at once."""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ def test_operands_of_any_back_end_have_a_shape() -> None:
     assert operand_shape(reference.quantise(x, 14)) == (3, 5, 14, 1)
     assert operand_shape(reference.quantise(np.ones((2, 3, 5), np.float32), 21)) == (3, 5, 21, 2)
     assert operand_shape(SimpleNamespace(bits=14, rows=4, length=6, batch=2)) == (4, 6, 14, 2)
+    assert [operand_shape(rows) for rows in reference.quantise_both(x, 14)] == [(3, 5, 14, 1), (5, 3, 14, 1)]
     assert operand_shape(x) is None
 
 

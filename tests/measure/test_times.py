@@ -84,3 +84,20 @@ def test_timing_changes_no_bit(subject: Subject) -> None:
         root = backend.on_device(lambda new=new: state_digests(new, subject.recipe, subject.inner.ops).root(1))
         roots.append((root, result.gradient, result.leaves))
     assert roots[0] == roots[1]
+
+
+def test_without_a_number_so_many_are_timed_as_take_a_few_seconds(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert times._rounds(subject, 1e-9) == times.MOST_ROUNDS
+    assert times._rounds(subject, 1.0) == 3
+    assert times._rounds(subject, 100.0) == 3
+    assert times._rounds(in_pieces(subject), 100.0) == 1
+    monkeypatch.setattr(times, "MOST_ROUNDS", 3)
+    assert measure_parts(subject, subject.state()).counted == 3
+
+
+def test_a_counter_is_believed_after_a_second_only() -> None:
+    assert times._joules([5.0, 25.0], 2.0, 4) == 5.0
+    assert times._joules([5.0, 25.0], 0.5, 4) is None
+    assert times._joules([None, None], 2.0, 4) is None
