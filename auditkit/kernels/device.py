@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,13 @@ _SHARED_ATTRIBUTE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _DEFAULT_SHARED = 48 * 1024  # bytes a kernel may have without asking
 _NOTHING: AbstractContextManager[Any] = nullcontext()
 _INSTALL = "install auditkit-verifier[cuda13] (driver 580 or newer) or [cuda12], or use --device cpu"
+
+
+class _Within(threading.local):
+    device: Device | None = None  # whose `use` this thread is in, the innermost one
+
+
+_within = _Within()
 
 
 def _cupy() -> Any:
@@ -203,17 +211,19 @@ class Device:
         self.check()
         try:
             with self._device, self.stream:
+                before, _within.device = _within.device, self
                 self._inside += 1
                 try:
                     yield
                 finally:
                     self._inside -= 1
+                    _within.device = before
         except self.errors as error:
             raise self._verdict_of(error) from error
 
     def _current(self) -> AbstractContextManager[Any]:
-        """Make this the current device, which costs more than a launch: only where there is another."""
-        return self._device if self._others else _NOTHING
+        """Make this the current device, which costs more than a launch: only where there is another, outside `use`."""
+        return self._device if self._others and _within.device is not self else _NOTHING
 
     @_guarded
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:

@@ -52,6 +52,21 @@ def test_the_second_device_while_another_is_current(cuda: Cuda, tmp_path: Path) 
     assert cuda.current == 0 and not cuda.used[0]
 
 
+def test_devices_are_used_inside_each_other(cuda: Cuda) -> None:
+    """A device that is the current one already is not made so again with each call."""
+    one, two = Device(0), Device(1)
+    with one.use():
+        with two.use():
+            calls = cuda.counts["set device"]
+            arrays = [two.zeros((3,), np.int64) for _ in range(5)]
+            assert cuda.counts["set device"] == calls
+            assert one.download(one.upload(np.arange(3))).tolist() == [0, 1, 2]
+            assert [two.download(array).tolist() for array in arrays] == [[0, 0, 0]] * 5
+        assert one.download(one.zeros((1,), np.int64)).tolist() == [0]
+    assert two.download(two.zeros((1,), np.int64)).tolist() == [0]
+    assert cuda.current == 0
+
+
 def test_an_index_that_is_not_there(cuda: Cuda) -> None:
     with pytest.raises(UsageError, match="no CUDA device 2: 2 visible"):
         choose("cuda:2")
