@@ -1,4 +1,5 @@
-"""Operands of exact dots on a CUDA card: bytes a second that rows, columns and both at once move, next to a copy.
+"""Operands of exact dots on a CUDA card: bytes a second that rows, columns and both at once move, next to a copy; and
+ops whose results are operands, made in one and one after the other.
 
     python -m bench.quantise [--held N]
 
@@ -9,18 +10,20 @@ before the first of their integers. --held: the most cells that a thread holds o
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from auditkit.kernels import quantise
+from auditkit.kernels import operands, product, quantise, rms_norm, swiglu
 from auditkit.kernels.device import Device
 from auditkit.kernels.exact_dot_planes import PLANES
 from bench.row_kernels import copy_case, normals, rate
 from bench.rows import Row
 
+TOKENS = 16_384
+WIDTH, INNER = 2048, 5632
 SHAPES = ((16_384, 2048), (16_384, 5632), (2048, 2048), (11_264, 2048), (16_385, 2047), (4096, 32_768), (2048, 128_256))
 BAR = 0.8  # of the bandwidth of a copy
 
@@ -35,6 +38,7 @@ def rows() -> list[Row]:
         for shape in SHAPES:
             found += shape_rows(device, status, copy, *shape)
             device.pool.free_all_blocks()
+        found += made_rows(device, status, copy)
     return found
 
 
@@ -55,9 +59,39 @@ def shape_rows(device: Device, status: Any, copy: float, m: int, k: int) -> Iter
             yield Row(f"{name} fx{bits} {m},{k}", reached, "GB/s", note, f"{BAR:.0%} of a copy", share >= BAR)
 
 
+def made_rows(device: Device, status: Any, copy: float) -> Iterator[Row]:
+    """Fused ops of 14 bits by the bytes that they move, and their parts one after the other by theirs."""
+    x, weight = normals(device, TOKENS, WIDTH), normals(device, WIDTH)
+    gate, up, dy = (normals(device, TOKENS, INNER) for _ in range(3))
+    eps, on, bits = np.float32(1e-5), (device, status), 14
+    cache = swiglu.SwigluCache(gate, up)
+
+    def norm_parts() -> Any:
+        return product.quantise_keep(*on, rms_norm.rms_norm_forward(device, x, weight, eps)[0], bits)
+
+    def forward_parts() -> Any:
+        return product.quantise_keep(*on, swiglu.swiglu_forward(device, gate, up)[0], bits)
+
+    def backward_parts() -> Any:
+        return [product.quantise_both(*on, made, bits) for made in swiglu.swiglu_backward(device, dy, cache)]
+
+    cases: dict[str, tuple[int, int, Callable[[], Any]]] = {
+        "rms_norm_keep": (14, x.size, partial(operands.rms_norm_keep, *on, x, weight, eps, bits)),
+        "its parts": (8 + 14, x.size, norm_parts),
+        "swiglu_keep": (12 + 10, gate.size, partial(operands.swiglu_keep, *on, gate, up, bits)),
+        "its two parts": (12 + 14, gate.size, forward_parts),
+        "swiglu_backward_both": (20 + 20, gate.size, partial(operands.swiglu_backward_both, *on, dy, cache, bits)),
+        "its three parts": (20 + 28, gate.size, backward_parts),
+    }
+    for name, (moved, size, call) in cases.items():
+        reached = rate(device, moved * size, call)
+        note = f"{reached / copy:.0%} of a copy, {moved * size / reached / 1e3:.0f} us"
+        yield Row(f"{name} fx14 {TOKENS},{size // TOKENS}", reached, "GB/s", note)
+
+
 if __name__ == "__main__":
     if "--held" in sys.argv:
         most = int(sys.argv[sys.argv.index("--held") + 1])
-        quantise.HELD = tuple(held for held in quantise.HELD if held <= most)
+        quantise.HELD = quantise.HELD[: quantise.HELD.index(most) + 1]
     for row in rows():
         print(f"{row.name:40} {row.value:8.0f} {row.unit}  {row.note}")

@@ -37,7 +37,8 @@ QUANTISE_ROWS(21, 8)
 #define LARGEST(name, by_rows, by_columns)                                                                                       \
     GLOBAL void __launch_bounds__(256, 4) largest_of_##name(const float* x, u32* of_rows, u32* of_columns, i64 m, i64 k, \
                                                          u32 across, u32 down, i32 height) {                                                \
-        find_largest<by_rows, by_columns>(Plain{x, k}, of_rows, of_columns, m, k, across, down, height);                        \
+        Largest largest[1] = {{of_rows, of_columns}};                                                                           \
+        find_largest<by_rows, by_columns, 2, 4>(Plain{x, k}, largest, m, k, across, down, height);                              \
     }
 LARGEST(rows, true, false)
 LARGEST(columns, false, true)

@@ -14,8 +14,7 @@
 #include "quantise_digits.cuh"
 
 #define TILE 64
-#define STRIP 256     // columns of a block of the first pass: eight of a lane
-#define ROWS_AHEAD 4  // rows of a warp that are under way together
+#define STRIP 256  // most columns of a block of the first pass
 
 // Shared memory of a block, the same for all kernels.
 __device__ __forceinline__ u32 (*strip_memory())[STRIP] {
@@ -27,17 +26,27 @@ __device__ __forceinline__ float* tile_memory() {
     return tile;
 }
 
-// The elements of a matrix in memory. Others, of the same shape, may be computed as they are read.
+// Elements (row, column .. column + 3) of x [..][k], 0 beyond k. `whole`: k and the address of x are multiples of four elements.
+__device__ __forceinline__ Quad get_quad(const float* x, i64 row, i32 column, i64 k, bool whole) {
+    return whole ? load_quad(x + row * k + column) : load_quad(x + row * k, column, k);
+}
+__device__ __forceinline__ void put_quad(float* x, i64 row, i32 column, i64 k, bool whole, const Quad& q) {
+    if (whole)
+        store_quad(x + row * k + column, q);
+    else
+        store_quad(x + row * k, column, k, q);
+}
+
+// The elements of a matrix in memory; row counts through the batch. Other sources compute theirs as they are read.
 struct Plain {
     const float* x;
     i64 k;
 
-    // Elements (row, column .. column + 3), 0 beyond k; row counts through the batch. `whole`: k and addresses are multiples of four.
-    __device__ __forceinline__ Quad at(i64 row, i32 column, bool whole) const {
-        const float* from = x + row * k;
-        return whole ? load_quad(from + column) : load_quad(from, column, k);
-    }
+    __device__ __forceinline__ Quad at(i64 row, i32 column, bool whole) const { return get_quad(x, row, column, k, whole); }
     __device__ __forceinline__ bool whole() const { return k % 4 == 0 && is_quad(x); }
+    static constexpr int INPUTS = 1, RESULTS = 1;
+    __device__ __forceinline__ void load(Quad (&in)[1], i64 row, i32 column, bool whole) const { in[0] = at(row, column, whole); }
+    __device__ __forceinline__ void make(const Quad (&in)[1], Quad (&out)[1], i64, i32, bool) const { out[0] = in[0]; }
 };
 
 // Where a block is: matrix of the batch, first row, first column.
@@ -52,63 +61,87 @@ __device__ __forceinline__ Position position_of(u32 block, u32 across, u32 down,
     return Position{(i64)(line / down), (i64)(line % down) * height, (i32)(block % across) * width};
 }
 
-// Eight elements of each lane of a warp.
-template <bool BY_ROWS>
-__device__ __forceinline__ void take_row(const Quad (&held)[2], u32 (&of_column)[2][4], u32* of_rows, i64 row) {
-    u32 of_row = 0;
+struct Largest {
+    u32 *rows, *columns;
+};
+
+// WIDE quads of each lane of a warp, of one row: what a source makes of its inputs.
+template <bool BY_ROWS, int WIDE, class Source>
+__device__ __forceinline__ void take_row(const Source& source, const Quad (&in)[WIDE][Source::INPUTS],
+                                         u32 (&of_column)[Source::RESULTS][WIDE][4], const Largest (&largest)[Source::RESULTS], i64 row,
+                                         i32 column, i64 k, bool whole) {
+    u32 of_row[Source::RESULTS] = {};
 #pragma unroll
-    for (int h = 0; h < 2; h++)
+    for (int h = 0; h < WIDE; h++) {
+        if (column + 128 * h >= k) continue;
+        Quad out[Source::RESULTS];
+        source.make(in[h], out, row, column + 128 * h, whole);
 #pragma unroll
-        for (int c = 0; c < 4; c++) {
-            u32 size = magnitude(held[h].v[c]);
-            of_row = larger(of_row, size);
-            of_column[h][c] = larger(of_column[h][c], size);
-        }
+        for (int i = 0; i < Source::RESULTS; i++)
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                u32 size = magnitude(out[i].v[c]);
+                of_row[i] = larger(of_row[i], size);
+                of_column[i][h][c] = larger(of_column[i][h][c], size);
+            }
+    }
     if constexpr (BY_ROWS) {
-        of_row = warp_max(of_row);
-        if ((threadIdx.x & 31) == 0) atomicMax(of_rows + row, of_row);
+#pragma unroll
+        for (int i = 0; i < Source::RESULTS; i++) {
+            of_row[i] = warp_max(of_row[i]);
+            if ((threadIdx.x & 31) == 0) atomicMax(largest[i].rows + row, of_row[i]);
+        }
     }
 }
 
-// First pass. A block takes STRIP columns and `height` rows.
-template <bool BY_ROWS, bool BY_COLUMNS, class Source>
-__device__ __forceinline__ void find_largest(const Source& source, u32* of_rows, u32* of_columns, i64 m, i64 k, u32 across, u32 down,
-                                             i32 height) {
-    u32(*found)[STRIP] = strip_memory();
-    Position p = position_of(blockIdx.x, across, down, STRIP, height);
+// First pass, over the RESULTS matrices that a source makes of INPUTS. A block of 256 threads takes 128 * WIDE columns and `height`
+// rows, AHEAD rows of a warp under way together.
+template <bool BY_ROWS, bool BY_COLUMNS, int WIDE, int AHEAD, class Source>
+__device__ __forceinline__ void find_largest(const Source& source, const Largest (&largest)[Source::RESULTS], i64 m, i64 k, u32 across,
+                                             u32 down, i32 height) {
+    constexpr int RESULTS = Source::RESULTS;
+    Position p = position_of(blockIdx.x, across, down, 128 * WIDE, height);
     i32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     i32 column = p.column + lane * 4;
     i64 last = p.row + height < m ? p.row + height : m, first = p.row + warp;
     bool whole = source.whole();
-    u32 of_column[2][4] = {};
-    if (whole && p.column + STRIP <= k)
-        for (; first + 8 * (ROWS_AHEAD - 1) < last; first += 8 * ROWS_AHEAD) {
-            Quad held[ROWS_AHEAD][2];
+    u32 of_column[RESULTS][WIDE][4] = {};
+    if (whole && p.column + 128 * WIDE <= k)
+        for (; first + 8 * (AHEAD - 1) < last; first += 8 * AHEAD) {
+            Quad in[AHEAD][WIDE][Source::INPUTS];
 #pragma unroll
-            for (int r = 0; r < ROWS_AHEAD; r++)
+            for (int r = 0; r < AHEAD; r++)
 #pragma unroll
-                for (int h = 0; h < 2; h++) held[r][h] = source.at(p.of * m + first + 8 * r, column + 128 * h, true);
+                for (int h = 0; h < WIDE; h++) source.load(in[r][h], p.of * m + first + 8 * r, column + 128 * h, true);
 #pragma unroll
-            for (int r = 0; r < ROWS_AHEAD; r++)
-                take_row<BY_ROWS>(held[r], of_column, of_rows, p.of * m + first + 8 * r);
+            for (int r = 0; r < AHEAD; r++)
+                take_row<BY_ROWS, WIDE>(source, in[r], of_column, largest, p.of * m + first + 8 * r, column, column + 128 * WIDE, true);
         }
+#pragma unroll 1
     for (; first < last; first += 8) {
-        Quad held[2];
+        Quad in[WIDE][Source::INPUTS];
 #pragma unroll
-        for (int h = 0; h < 2; h++)
-            held[h] = column + 128 * h < k ? source.at(p.of * m + first, column + 128 * h, whole) : Quad{};
-        take_row<BY_ROWS>(held, of_column, of_rows, p.of * m + first);
+        for (int h = 0; h < WIDE; h++)
+            if (column + 128 * h < k) source.load(in[h], p.of * m + first, column + 128 * h, whole);
+        take_row<BY_ROWS, WIDE>(source, in, of_column, largest, p.of * m + first, column, k, whole);
     }
     if constexpr (BY_COLUMNS) {
+        u32(*found)[STRIP] = strip_memory();
 #pragma unroll
-        for (int h = 0; h < 2; h++)
-            *(uint4*)&found[warp][lane * 4 + 128 * h] = make_uint4(of_column[h][0], of_column[h][1], of_column[h][2], of_column[h][3]);
-        __syncthreads();
-        if (p.column + (i32)threadIdx.x >= k) return;
-        u32 most = 0;
+        for (int i = 0; i < RESULTS; i++) {
+            if (i) __syncthreads();  // all have read the last result's
 #pragma unroll
-        for (int w = 0; w < 8; w++) most = larger(most, found[w][threadIdx.x]);
-        atomicMax(of_columns + p.of * k + p.column + threadIdx.x, most);
+            for (int h = 0; h < WIDE; h++)
+                *(uint4*)&found[warp][lane * 4 + 128 * h] =
+                    make_uint4(of_column[i][h][0], of_column[i][h][1], of_column[i][h][2], of_column[i][h][3]);
+            __syncthreads();
+            i32 mine = threadIdx.x;
+            if (mine >= 128 * WIDE || p.column + mine >= k) continue;
+            u32 most = 0;
+#pragma unroll
+            for (int w = 0; w < 8; w++) most = larger(most, found[w][mine]);
+            atomicMax(largest[i].columns + p.of * k + p.column + mine, most);
+        }
     }
 }
 

@@ -7,12 +7,17 @@
 //   status        u32
 //   padded        the smallest power of two that is not below width
 //   team          threads that share a row: 32, or the whole block
+//   of_rows, of_columns  u32 [rows], [width]: the largest magnitudes of y as bits, for quantise_tile.cuh; of columns 0 before
+//
+// Where y is only an operand of products it is not stored: rms_norm_largest finds rstd and the largest magnitudes, and
+// rms_norm_both makes y again from x while it is rounded to fixed point.
 //
 // A row stays in registers between its two passes (row_cells.cuh). The kernels named _any read it again and take every width.
 // The row sum is that of row_sum.cuh, the weight's gradient a sum of integers, so the launch shape changes no bit.
 //
 // Test: pytest tests/kernels/test_rms_norm.py
 #include "exact_sum.cuh"
+#include "quantise_tile.cuh"
 #include "row_cells.cuh"
 
 #define GRADIENT_UNIT 72057594037927936.0f  // 2^56
@@ -64,6 +69,92 @@ GLOBAL void __launch_bounds__(512) rms_norm_forward_any(const float* x, const fl
         if (threadIdx.x % team == 0) rstd[row] = r;
         for (i64 i = threadIdx.x % team; i < width; i += team) y[row * width + i] = (from[i] * r) * weight[i];
     }
+}
+
+// The largest of all threads of a team. Two calls have a barrier of the row sum between them, so one buffer is enough.
+__device__ __forceinline__ u32 team_most(const Team& team, u32 value) {
+    __shared__ u32 most[MAX_WARPS];
+    value = warp_max(value);
+    if (team.warps == 1) return value;
+    if (team.lane == 0) most[team.warp] = value;
+    __syncthreads();
+    return warp_max(team.lane < team.warps ? most[team.lane] : 0);
+}
+
+// AHEAD: the next row is under way while this one is worked on. A thread keeps its columns' largest over all its rows.
+template <int HELD, bool AHEAD>
+__device__ __forceinline__ void largest_of_y(const float* x, const float* weight, float* rstd, u32* of_rows, u32* of_columns, float eps,
+                                             i64 rows, i32 width, i64 padded, i32 threads) {
+    Team team = team_of(threads);
+    i64 step = next_row(threads), row = first_row(threads);
+    u32 of_column[HELD][4] = {};
+    Quad next[HELD] = {};
+    if (AHEAD && row < rows) load_cells(next, team, x + row * width, width);
+    for (; row < rows; row += step) {
+        Quad cell[HELD];
+        if (!AHEAD) load_cells(next, team, x + row * width, width);
+#pragma unroll
+        for (int p = 0; p < HELD; p++) cell[p] = next[p];
+        if (AHEAD && row + step < rows) load_cells(next, team, x + (row + step) * width, width);
+        float sum = sum_cells<HELD>(team, width, padded, [&](int p, int c) {
+            return cell[p < HELD ? p : 0].v[c] * cell[p < HELD ? p : 0].v[c];
+        });
+        float r = rstd_of(sum, width, eps);
+        u32 of_row = 0;
+#pragma unroll
+        for (int p = 0; p < HELD; p++) {
+            i32 at = place_of(team, p);
+            if (at >= width) continue;
+            Quad w = load_quad(weight + at);
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                u32 size = magnitude((cell[p].v[c] * r) * w.v[c]);
+                of_row = larger(of_row, size);
+                of_column[p][c] = larger(of_column[p][c], size);
+            }
+        }
+        of_row = team_most(team, of_row);
+        if (threadIdx.x % threads == 0) rstd[row] = r, of_rows[row] = of_row;
+    }
+#pragma unroll
+    for (int p = 0; p < HELD; p++)
+#pragma unroll
+        for (int c = 0; c < 4; c++)
+            if (place_of(team, p) < width) atomicMax(of_columns + place_of(team, p) + c, of_column[p][c]);
+}
+
+#define LARGEST_OF_Y(held, ahead)                                                                                              \
+    GLOBAL void __launch_bounds__(512)                                                                                         \
+        rms_norm_largest_##held(const float* x, const float* weight, float* rstd, u32* of_rows, u32* of_columns, float eps,    \
+                                i64 rows, i64 width, i64 padded, i32 team) {                                                   \
+        largest_of_y<held, ahead>(x, weight, rstd, of_rows, of_columns, eps, rows, (i32)width, padded, team);                  \
+    }
+LARGEST_OF_Y(1, true)
+LARGEST_OF_Y(2, true)
+LARGEST_OF_Y(3, true)
+LARGEST_OF_Y(4, true)
+
+// y, element by element, for quantise_tile.
+struct Normed {
+    const float *x, *rstd, *weight;
+    i64 width;
+
+    __device__ __forceinline__ bool whole() const { return width % 4 == 0 && is_quad(x) && is_quad(weight); }
+    __device__ __forceinline__ Quad at(i64 row, i32 column, bool whole) const {
+        Quad y = get_quad(x, row, column, width, whole), w = get_quad(weight, 0, column, width, whole);
+        float r = rstd[row];
+#pragma unroll
+        for (int c = 0; c < 4; c++) y.v[c] = (y.v[c] * r) * w.v[c];
+        return y;
+    }
+};
+
+GLOBAL void __launch_bounds__(256, 4)
+    rms_norm_both_14(const float* x, const float* rstd, const float* weight, const u32* of_rows, i32* row_exponents, i8* row_planes,
+                     i64 row_padded, const u32* of_columns, i32* column_exponents, i8* column_planes, i64 column_padded, u32* status,
+                     i64 batch, i64 rows, i64 width, u32 across, u32 down) {
+    Out of_row{of_rows, row_exponents, row_planes, row_padded}, of_column{of_columns, column_exponents, column_planes, column_padded};
+    quantise_tile<14, true, true>(Normed{x, rstd, weight, width}, of_row, of_column, status, batch, rows, width, across, down);
 }
 
 // What backward reads of a row.

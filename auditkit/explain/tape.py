@@ -118,6 +118,20 @@ class _TracedOps:
             return self._noting(name, plain, self._lists)
         return self._noting(name, plain, self._scalars) if name in _SCALARS else plain
 
+    def rms_norm_keep(self, x: F32, weight: F32, eps: np.float32, bits: int) -> Any:
+        """As the composition that it is, so that the result is noted."""
+        y, cache = self.rms_norm_forward(x, weight, eps)
+        return *self._ops.quantise_keep(y, bits), cache
+
+    def swiglu_keep(self, gate: F32, up: F32, bits: int) -> Any:
+        """The same."""
+        y, cache = self.swiglu_forward(gate, up)
+        return *self._ops.quantise_keep(y, bits), cache
+
+    def swiglu_backward_both(self, dy: F32, cache: Any, bits: int) -> Any:
+        """The same."""
+        return tuple(self._ops.quantise_both(made, bits) for made in self.swiglu_backward(dy, cache))
+
     @staticmethod
     def _noting(name: str, plain: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
         def noted(*args: Any, **options: Any) -> Any:
@@ -173,9 +187,9 @@ class TracedNetwork(Network):
         with self.tape.at("backward", prefix):
             return super().layer_backward(dx, prefix, cache)
 
-    def _attention_forward(self, h: F32, prefix: str, batch: int) -> Any:
+    def _attention_forward(self, rows: Any, kept: Any, prefix: str, batch: int) -> Any:
         with self.tape.at("forward", prefix):
-            return super()._attention_forward(h, prefix, batch)
+            return super()._attention_forward(rows, kept, prefix, batch)
 
     def _attention_backward(self, dy: F32, prefix: str, cache: Any) -> Any:
         with self.tape.at("backward", prefix):
@@ -189,9 +203,9 @@ class TracedNetwork(Network):
         with self.tape.at("backward", prefix):
             return super()._heads_backward(dx, prefix, cache)
 
-    def _mlp_inner(self, h: F32, prefix: str) -> Any:
+    def _mlp_inner(self, rows: Any, kept: Any, prefix: str) -> Any:
         with self.tape.at("forward", prefix):
-            return super()._mlp_inner(h, prefix)
+            return super()._mlp_inner(rows, kept, prefix)
 
     def _mlp_backward(self, dout: F32, prefix: str, cache: Any) -> Any:
         with self.tape.at("backward", prefix):
@@ -205,6 +219,11 @@ class TracedNetwork(Network):
         """As the network's own."""
         with self.tape.at("forward", weight):
             return super().norm(x, weight)
+
+    def norm_keep(self, x: F32, weight: str, bits: int) -> Any:
+        """As the network's own."""
+        with self.tape.at("forward", weight):
+            return super().norm_keep(x, weight, bits)
 
     def norm_backward(self, dy: F32, weight: str, cache: Any) -> Any:
         """As the network's own."""

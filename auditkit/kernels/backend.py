@@ -22,6 +22,7 @@ from auditkit.kernels import (
     exact_sum,
     global_norm,
     layout,
+    operands,
     product,
     rms_norm,
     rope,
@@ -109,6 +110,9 @@ class CudaOps:
     rope_backward = _on_device(rope.rope_backward)
     attention_forward = _checked(product.attention_forward)
     attention_backward = _checked(product.attention_backward)
+    rms_norm_keep = _checked(operands.rms_norm_keep)
+    swiglu_keep = _checked(operands.swiglu_keep)
+    swiglu_backward_both = _checked(operands.swiglu_backward_both)
     swiglu_forward = _on_device(swiglu.swiglu_forward)
     swiglu_backward = _on_device(swiglu.swiglu_backward)
     adamw = _alone(adamw.adamw)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from auditkit.kernels.exact_dot_planes import DeviceRows, empty_planes, padded_l
 
 _BLOCK = 256  # threads
 _PAIR_COLUMNS = 64  # of two rows that a warp takes at a time (cuda/quantise_rows.cuh)
-HELD = (1, 2, 4, 8)  # times as many that it may hold
+HELD: tuple[int, ...] = (1, 2, 4, 8)  # times as many that it may hold
 _MOST_WARPS = 32  # of a block
 _TILE = 64  # rows and columns of a block of the second pass
 _STRIP = 256  # columns of a block of the first pass
@@ -65,47 +67,91 @@ def quantise_both(device: Device, status: Array, x: Array, bits: int) -> tuple[D
     return rows, columns
 
 
+@dataclass(frozen=True)
+class Largest:
+    """The largest magnitudes of matrices as bits, uint32: of rows (batch * M,), of columns (batch * K,); zero before
+    they are found.
+    """
+
+    rows: Array | None
+    columns: Array | None
+
+
+def empty_largest(device: Device, count: int, columns: int) -> Largest:
+    """Room for those of so many rows and columns; None for none."""
+    found = device.zeros((count + columns,), np.uint32)
+    return Largest(found[:count] if count else None, found[count:] if columns else None)
+
+
+def strips(device: Device, batch: int, m: int, k: int, width: int) -> tuple[int, tuple[Any, ...]]:
+    """Blocks of a first pass that takes `width` columns each, and what its kernel is told of them."""
+    across, tall, low = blocks_for(k, width), *_HEIGHTS
+    enough = batch * across * blocks_for(m, tall) >= _WAVES * device.multiprocessors
+    height = tall if enough else low
+    down = blocks_for(m, height)
+    return batch * across * down, (np.int64(m), np.int64(k), np.uint32(across), np.uint32(down), np.int32(height))
+
+
+def both_given(
+    device: Device,
+    status: Array,
+    x: Array,
+    largest: Largest,
+    bits: int,
+    op: str = "quantise",
+    more: Sequence[Array] = (),
+) -> tuple[DeviceRows, DeviceRows]:
+    """`quantise_both` of an array whose largest magnitudes are known: of x (M, K) float32, or of what the second pass
+    of another `op` makes of x and more arrays.
+    """
+    m, k = (int(size) for size in x.shape)
+    rows, columns = empty_rows(device, bits, 1, m, k), empty_rows(device, bits, 1, k, m)
+    _second_pass(device, status, (op, f"{op}_both_{bits}"), (x, *more), largest, (1, m, k), rows, columns)
+    return rows, columns
+
+
 def _in_two_passes(
     device: Device, status: Array, x: Array, rows: DeviceRows | None, columns: DeviceRows | None
 ) -> None:
     """Fill in rows, columns or both of x: the largest magnitudes first, then the planes."""
-    batch, m, k = _sizes(x)
-    of_rows, of_columns = _largest(device, x, rows is not None, columns is not None)
-    across = blocks_for(k, _TILE) if rows is None else rows.padded // _TILE
-    down = blocks_for(m, _TILE) if columns is None else columns.padded // _TILE
+    batch, m, k = sizes = _sizes(x)
     made = rows or columns
     assert made is not None
-    kind = "both" if rows and columns else "long_rows" if rows else "columns"
+    largest = empty_largest(device, batch * m if rows else 0, batch * k if columns else 0)
+    grid, strip = strips(device, batch, m, k, _STRIP)
+    found = (_NONE if array is None else array for array in (largest.rows, largest.columns))
+    kind = "both" if rows and columns else "rows" if rows else "columns"
+    device.launch("quantise", f"largest_of_{kind}", grid, _BLOCK, (x, *found, *strip))
+    kind = "long_rows" if kind == "rows" else kind
+    kernel = ("quantise", f"quantise_{kind}_{made.bits}")
+    _second_pass(device, status, kernel, (x,), largest, sizes, rows, columns)
+
+
+def _second_pass(
+    device: Device,
+    status: Array,
+    kernel: tuple[str, str],
+    source: Sequence[Array],
+    largest: Largest,
+    sizes: tuple[int, int, int],
+    rows: DeviceRows | None,
+    columns: DeviceRows | None,
+) -> None:
+    """Planes and exponents of rows, columns or both from the largest magnitudes (quantise_tile.cuh)."""
+    batch, m, k = sizes
+    across = blocks_for(k, _TILE) if rows is None else rows.padded // _TILE
+    down = blocks_for(m, _TILE) if columns is None else columns.padded // _TILE
     args = (
-        x, *_out(of_rows, rows), *_out(of_columns, columns), status,
-        np.int64(batch), np.int64(m), np.int64(k), np.uint32(across), np.uint32(down),
+        *source, *_out(largest.rows, rows), *_out(largest.columns, columns), status,
+        *(np.int64(size) for size in sizes), np.uint32(across), np.uint32(down),
     )  # fmt: skip
-    device.launch("quantise", f"quantise_{kind}_{made.bits}", batch * across * down, _BLOCK, args)
+    device.launch(*kernel, batch * across * down, _BLOCK, args)
 
 
 def _out(largest: Array | None, made: DeviceRows | None) -> tuple[Any, ...]:
     if made is None:
         return _NONE, _NONE, _NONE, np.int64(0)
-    return largest, made.exponents, made.planes, np.int64(made.padded)
-
-
-def _largest(device: Device, x: Array, by_rows: bool, by_columns: bool) -> tuple[Array | None, Array | None]:
-    """Bits of the largest magnitudes, uint32: of rows (batch * M,), of columns (batch * K,)."""
-    batch, m, k = _sizes(x)
-    count = batch * m if by_rows else 0
-    found = device.zeros((count + (batch * k if by_columns else 0),), np.uint32)
-    of_rows, of_columns = found[:count] if by_rows else None, found[count:] if by_columns else None
-    across, tall, low = blocks_for(k, _STRIP), *_HEIGHTS
-    enough = batch * across * blocks_for(m, tall) >= _WAVES * device.multiprocessors
-    height = tall if enough else low
-    down = blocks_for(m, height)
-    kind = "both" if by_rows and by_columns else "rows" if by_rows else "columns"
-    args = (
-        x, _NONE if of_rows is None else of_rows, _NONE if of_columns is None else of_columns,
-        np.int64(m), np.int64(k), np.uint32(across), np.uint32(down), np.int32(height),
-    )  # fmt: skip
-    device.launch("quantise", f"largest_of_{kind}", batch * across * down, _BLOCK, args)
-    return of_rows, of_columns
+    return _NONE if largest is None else largest, made.exponents, made.planes, np.int64(made.padded)
 
 
 def _sizes(x: Array) -> tuple[int, int, int]:

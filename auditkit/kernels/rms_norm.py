@@ -7,11 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from auditkit.kernels.device import Array, Device
+from auditkit.kernels.exact_dot_planes import DeviceRows
 from auditkit.kernels.exact_sum import small_term
+from auditkit.kernels.quantise import both_given, empty_largest
 from auditkit.kernels.row_sum import WARP, RowShape, held_kind, padded_width, team_for
 
 _HELD = (1, 2, 3, 4)  # cells of four elements that a thread may hold
 _AHEAD = 3  # backward: cells up to which a thread also holds the next row's
+_AHEAD_FORWARD = 2  # the same where forward goes over many rows
+_RESIDENT_FORWARD = 1024  # threads of a multiprocessor, there
 _WIDEST = 512  # threads of a block: more would leave too few registers for a row
 # Backward: threads of a multiprocessor, which keep their sums over many rows: as many as its 2^16 registers hold at
 # once. A thread takes up to 64 of them for one cell (88 from sm_100 on, in two waves) or none, up to 128 for more.
@@ -37,6 +41,38 @@ def rms_norm_forward(
     kernel = f"rms_norm_forward_{held_kind(width, chosen.team, _HELD)}"
     device.launch("rms_norm", kernel, chosen.blocks(rows), chosen.block, args)
     return y, RmsNormCache(x, rstd)
+
+
+def rms_norm_both(
+    device: Device, status: Array, x: Array, weight: Array, eps: np.float32, *, shape: RowShape | None = None
+) -> tuple[DeviceRows, DeviceRows, RmsNormCache]:
+    """Rows and columns of `rms_norm_forward` in fixed point of 14 bits; the floats themselves are never stored.
+
+    For widths that `holds` says. A non-finite element sets `status`.
+    """
+    rows, width = (int(size) for size in x.shape)
+    chosen = shape or _shape(width, _AHEAD_FORWARD)
+    rstd, largest = device.empty((rows,), np.float32), empty_largest(device, rows, width)
+    grid = min(chosen.blocks(rows), device.multiprocessors * max(1, _RESIDENT_FORWARD // chosen.block))
+    args = (
+        x,
+        weight,
+        rstd,
+        largest.rows,
+        largest.columns,
+        np.float32(eps),
+        *_sizes(rows, width),
+        np.int32(chosen.team),
+    )
+    if rows:
+        kernel = f"rms_norm_largest_{held_kind(width, chosen.team, _HELD)}"
+        device.launch("rms_norm", kernel, grid, chosen.block, args)
+    return *both_given(device, status, x, largest, 14, "rms_norm", (rstd, weight)), RmsNormCache(x, rstd)
+
+
+def holds(width: int) -> bool:
+    """Whether a row of this width stays in registers."""
+    return width > 0 and held_kind(width, _shape(width, _AHEAD_FORWARD).team, _HELD) != "any"
 
 
 def rms_norm_backward(

@@ -90,10 +90,9 @@ class Network:
         """Final norm, logits, loss, and back to the gradient of x (N, C)."""
         ops, bits = self.ops, self.recipe.numerics.head_bits
         weight = EMBED if self.model.tied_head else HEAD
-        y, norm_cache = self.norm(x, FINAL_NORM)
-        rows, kept = ops.quantise_keep(y, bits)
+        rows, kept, norm_cache = self.norm_keep(x, FINAL_NORM, bits)
         logits = ops.dot(rows, self.prepared.rows[weight])  # (N, V)
-        del rows, y
+        del rows
         z_loss = np.float32(self.recipe.loss.z_loss)
         loss_sum, dlogits = ops.cross_entropy(logits, targets, z_loss, total_targets)
         rows, columns = ops.quantise_both(dlogits, bits)
@@ -103,17 +102,17 @@ class Network:
 
     def layer_forward(self, x: F32, prefix: str, batch: int) -> tuple[F32, Any]:
         """x (N, C) -> (N, C): x + attention(norm(x)), then x + mlp(norm(x)); and the cache for `layer_backward`."""
-        x, (*before, mlp) = self.layer_cache(x, prefix, batch)
-        y, mlp = self._mlp_output(mlp, prefix + "mlp.")
-        return self.ops.add(x, y), (*before, mlp)
+        x, rows, cache = self.layer_cache(x, prefix, batch)
+        return self.ops.add(x, self.ops.dot(rows, self.prepared.rows[prefix + "mlp.down_proj.weight"])), cache
 
-    def layer_cache(self, x: F32, prefix: str, batch: int) -> tuple[F32, Any]:
-        """`layer_forward` without its last product: x after the attention, and the cache."""
-        h, norm1 = self.norm(x, prefix + "input_layernorm.weight")
-        a, attention = self._attention_forward(h, prefix + "self_attn.", batch)
+    def layer_cache(self, x: F32, prefix: str, batch: int) -> tuple[F32, Any, Any]:
+        """`layer_forward` without its last product: x after the attention, what would enter the product, the cache."""
+        rows, kept, norm1 = self.norm_keep(x, prefix + "input_layernorm.weight", self.bits)
+        a, attention = self._attention_forward(rows, kept, prefix + "self_attn.", batch)
         x = self.ops.add(x, a)
-        h, norm2 = self.norm(x, prefix + "post_attention_layernorm.weight")
-        return x, (norm1, attention, norm2, self._mlp_inner(h, prefix + "mlp."))
+        rows, kept, norm2 = self.norm_keep(x, prefix + "post_attention_layernorm.weight", self.bits)
+        rows, mlp = self._mlp_inner(rows, kept, prefix + "mlp.")
+        return x, rows, (norm1, attention, norm2, mlp)
 
     def layer_backward(self, dx: F32, prefix: str, cache: Any) -> F32:
         """The gradient of a layer's input (N, C) from that of its output, and those of its weights."""
@@ -123,10 +122,9 @@ class Network:
         dh = self._attention_backward(dx, prefix + "self_attn.", attention)
         return self.ops.add(dx, self.norm_backward(dh, prefix + "input_layernorm.weight", norm1))
 
-    def _attention_forward(self, h: F32, prefix: str, batch: int) -> tuple[F32, Any]:
-        """h (N, C) -> output projection of the attention (N, C)."""
+    def _attention_forward(self, rows: Any, kept: Any, prefix: str, batch: int) -> tuple[F32, Any]:
+        """Rows of the normed input (N, C), and what is kept of it -> output projection of the attention (N, C)."""
         ops = self.ops
-        rows, kept = ops.quantise_keep(h, self.bits)
         q, q_norm = self._heads(rows, prefix + "q", batch, self.model.num_heads)
         k, k_norm = self._heads(rows, prefix + "k", batch, self.model.num_kv_heads)
         v = ops.split_heads(ops.dot(rows, self.prepared.rows[prefix + "v_proj.weight"]), batch, self.model.num_kv_heads)
@@ -195,30 +193,30 @@ class Network:
         joined: F32 = self.ops.join_rows([part.reshape(-1, shape[-1]) for part in parts]).reshape(shape)
         return joined
 
-    def _mlp_inner(self, h: F32, prefix: str) -> Any:
-        ops, (rows, kept) = self.ops, self.ops.quantise_keep(h, self.bits)
+    def _mlp_inner(self, rows: Any, kept: Any, prefix: str) -> tuple[Any, Any]:
+        """Rows of the normed input (N, C), and what is kept of it -> the rows of the last product's operand (N, F)."""
+        ops = self.ops
         gate = ops.dot(rows, self.prepared.rows[prefix + "gate_proj.weight"])  # (N, F)
         up = ops.dot(rows, self.prepared.rows[prefix + "up_proj.weight"])
-        y, cache = ops.swiglu_forward(gate, up)
-        return kept, y, cache
-
-    def _mlp_output(self, cache: Any, prefix: str) -> tuple[F32, Any]:
-        """The last product, and the cache with what is kept of its operand."""
-        kept, y, swiglu = cache
-        rows, y = self.ops.quantise_keep(y, self.bits)
-        return self.ops.dot(rows, self.prepared.rows[prefix + "down_proj.weight"]), (kept, y, swiglu)
+        rows, y, cache = ops.swiglu_keep(gate, up, self.bits)
+        return rows, (kept, y, cache)
 
     def _mlp_backward(self, dout: F32, prefix: str, cache: Any) -> F32:
         kept, y, swiglu = cache
         dy = self._linear_backward(dout, prefix + "down_proj.weight", self.ops.kept_columns(y, self.bits))
-        dgate, dup = self.ops.swiglu_backward(dy, swiglu)
+        dgate, dup = self.ops.swiglu_backward_both(dy, swiglu, self.bits)
+        del dy
         columns = self.ops.kept_columns(kept, self.bits)
-        dh_gate = self._linear_backward(dgate, prefix + "gate_proj.weight", columns)
-        return self.ops.add(dh_gate, self._linear_backward(dup, prefix + "up_proj.weight", columns))
+        dh_gate = self._product_backward(dgate, prefix + "gate_proj.weight", columns)
+        return self.ops.add(dh_gate, self._product_backward(dup, prefix + "up_proj.weight", columns))
 
     def _linear_backward(self, dy: F32, weight: str, x_columns: Any) -> F32:
         """dy (N, O) -> dx (N, I); adds the weight's gradient. x_columns: fixed-point columns of the input (N, I)."""
-        rows, columns = self.ops.quantise_both(dy, self.bits)
+        return self._product_backward(self.ops.quantise_both(dy, self.bits), weight, x_columns)
+
+    def _product_backward(self, dy: tuple[Any, Any], weight: str, x_columns: Any) -> F32:
+        """`_linear_backward` of the rows and columns of dy."""
+        rows, columns = dy
         self._weight_gradient(weight, columns, x_columns)
         return self.ops.dot(rows, self.prepared.rows_t[weight])
 
@@ -228,6 +226,10 @@ class Network:
     def norm(self, x: F32, weight: str) -> tuple[F32, Any]:
         """RMSNorm of rows by a named weight, and its cache."""
         return self.ops.rms_norm_forward(x, self.prepared.params[weight], self.eps)
+
+    def norm_keep(self, x: F32, weight: str, bits: int) -> tuple[Any, Any, Any]:
+        """`norm` for products of so many bits: rows of the result, what is kept for its columns, and the cache."""
+        return self.ops.rms_norm_keep(x, self.prepared.params[weight], self.eps, bits)
 
     def norm_backward(self, dy: F32, weight: str, cache: Any) -> F32:
         """The gradient of the rows; adds the weight's gradient."""

@@ -140,7 +140,7 @@ class Walk:
             network, prefix = self._network(batch), layer_prefix(layer)
             cache = None if self._plan.recompute else batch.caches.pop()
             if cache is None:
-                _, cache = network.layer_cache(self._take(batch, layer), prefix, batch.size)
+                cache = network.layer_cache(self._take(batch, layer), prefix, batch.size)[-1]
             dx = network.layer_backward(self._take(batch, "dx"), prefix, cache)
             del cache
             self._put(batch, "dx", dx)

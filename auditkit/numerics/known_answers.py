@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import resources
 from typing import Any, TypeAlias
 
@@ -70,22 +70,35 @@ def rows(width: int) -> F32:
     return made
 
 
-def _operands(name: str, widths: tuple[int, ...], make: Callable[[Any, Any, int], tuple[Any, ...]]) -> None:
+def _kept(ops: Any, made: tuple[Any, ...], bits: int) -> tuple[Any, Any]:
+    return made[0], ops.kept_columns(made[1], bits)
+
+
+def _operands(name: str, widths: tuple[int, ...], make: Callable[[Any, Place, int], Iterable[Any]]) -> None:
     """Register a probe: the products of operands with ones on the diagonal show every integer of their rows."""
 
     def probe(ops: Any, place: Place) -> Outputs:
         for bits in BITS:
-            for made, width in zip(make(ops, place(rows(9)), bits), widths, strict=True):
+            for made, width in zip(make(ops, place, bits), widths, strict=True):
                 yield ops.dot(made, ops.quantise(place(np.eye(width, dtype=np.float32)), bits))
 
     PROBES[name] = probe
 
 
-_operands("quantise", (9,), lambda ops, x, bits: (ops.quantise(x, bits),))
-_operands("quantise_t", (8,), lambda ops, x, bits: (ops.quantise_t(x, bits),))
-_operands("quantise_both", (9, 8), lambda ops, x, bits: ops.quantise_both(x, bits))
-_operands("quantise_keep", (9,), lambda ops, x, bits: ops.quantise_keep(x, bits)[:1])
-_operands("kept_columns", (8,), lambda ops, x, bits: (ops.kept_columns(ops.quantise_keep(x, bits)[1], bits),))
+def _swiglu_both(ops: Any, place: Place, bits: int) -> tuple[Any, ...]:
+    cache = ops.swiglu_forward(place(rows(12)), place(floats(24, 8, 12)))[1]
+    gate, up = ops.swiglu_backward_both(place(floats(26, 8, 12)), cache, bits)
+    return *gate, *up
+
+
+_operands("quantise", (9,), lambda o, p, b: (o.quantise(p(rows(9)), b),))
+_operands("quantise_t", (8,), lambda o, p, b: (o.quantise_t(p(rows(9)), b),))
+_operands("quantise_both", (9, 8), lambda o, p, b: o.quantise_both(p(rows(9)), b))
+_operands("quantise_keep", (9,), lambda o, p, b: o.quantise_keep(p(rows(9)), b)[:1])
+_operands("kept_columns", (9, 8), lambda o, p, b: _kept(o, o.quantise_keep(p(rows(9)), b), b))
+_operands("rms_norm_keep", (8, 8), lambda o, p, b: _kept(o, o.rms_norm_keep(p(rows(8)), p(floats(15, 8)), EPS, b), b))
+_operands("swiglu_keep", (12, 8), lambda o, p, b: _kept(o, o.swiglu_keep(p(rows(12)), p(floats(24, 8, 12)), b), b))
+_operands("swiglu_backward_both", (12, 8, 12, 8), _swiglu_both)
 
 
 @_probe

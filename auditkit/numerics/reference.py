@@ -19,6 +19,7 @@ from auditkit.numerics.layout import (
     split_heads,
 )
 from auditkit.numerics.lists import adamw, add_sums, from_fixed, largest, squares
+from auditkit.numerics.operands import rms_norm_keep, swiglu_backward_both, swiglu_keep
 from auditkit.numerics.product import (
     attention_backward,
     attention_forward,
@@ -74,13 +75,16 @@ __all__ = [
     "quantise_t",
     "rms_norm_backward",
     "rms_norm_forward",
+    "rms_norm_keep",
     "rope_backward",
     "rope_forward",
     "rope_table",
     "split_heads",
     "squares",
     "swiglu_backward",
+    "swiglu_backward_both",
     "swiglu_forward",
+    "swiglu_keep",
     "to_fixed",
     "weight_rows",
     "weight_rows_t",

@@ -136,7 +136,10 @@ class Sizes:
         """Bytes of the backward pass of a layer besides its cache and its weights."""
         model = self.recipe.model
         queries = model.num_heads * model.head_dim
-        mlp = self.tokens * (4 * (3 * model.ffn_size + 2 * model.hidden_size) + 2 * self.body * model.ffn_size)
+        gated = 12 + 2 * self.body  # bytes an element of dy, dgate and dup, and of the rows and columns of one of them
+        if self.cuda:
+            gated = max(gated, 8 + 4 * self.body)  # of dy and dup, and of the rows and columns of both
+        mlp = self.tokens * (gated * model.ffn_size + 8 * model.hidden_size)
         attention = self.tokens * (4 * (4 * queries + 2 * model.hidden_size) + 2 * self.body * queries)
         return max(mlp, attention + self.attention(key_heads))
 

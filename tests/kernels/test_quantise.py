@@ -11,7 +11,7 @@ from auditkit.kernels import quantise as fixed
 from auditkit.numerics import exact_dot as reference
 from tests.kernels.emulator import EmulatedDevice
 from tests.kernels.test_exact_dot import data
-from tests.kernels.variants import NOT_FINITE, Run, runs
+from tests.kernels.variants import NOT_FINITE, Run, plain_planes, runs
 from tests.same_bits import assert_same_bits
 
 BITS = pytest.mark.parametrize("bits", [14, 21])
@@ -37,16 +37,6 @@ WEIGHTS = {
     14: ((1, 0, 0), (1, 0, 1), (0, 0, 1)),  # plane = these times (h, -, l)
     21: ((1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (0, 1, 1), (1, 0, 1)),
 }
-
-
-def plain_planes(planes: Any, batch: int) -> Any:
-    """Planes in blocks -> int8 (planes, batch, rows, bytes of a row)."""
-    count, lines, padded = planes.shape
-    blocks = planes.reshape(count, batch, -1, padded // 64, 64, 4, 16)
-    rows = np.arange(64)[:, None]
-    piece = (np.arange(4)[None, :] ^ rows >> 1) & 3
-    plain = blocks[..., rows, piece, :]
-    return np.moveaxis(plain, 3, 4).reshape(count, batch, lines // max(1, batch), padded)
 
 
 def digits(q: Any, bits: int) -> Any:

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditkit.kernels.rms_norm import rms_norm_backward, rms_norm_forward
+from auditkit.kernels.operands import rms_norm_keep
+from auditkit.kernels.product import kept_columns
+from auditkit.kernels.quantise import quantise_both
+from auditkit.kernels.rms_norm import holds, rms_norm_backward, rms_norm_both, rms_norm_forward
 from auditkit.kernels.row_sum import RowShape
 from auditkit.numerics import rms_norm as reference
-from tests.kernels.variants import NOT_FINITE, SUM_RANGE, runs
+from tests.kernels.variants import NOT_FINITE, SUM_RANGE, Run, assert_same_operands, runs
 from tests.ops.cases import NOT_FINITE as BAD_VALUES
 from tests.ops.cases import awkward_rows, floats, normals, with_value
 from tests.same_bits import assert_same_bits
@@ -52,6 +55,38 @@ def test_rows(device: Any, rows: int) -> None:
 def test_wide_rows(device: Any, width: int) -> None:
     """More than one cell a thread, and more than registers hold."""
     check(device, normals(1, 2, width), normals(2, width), normals(3, 2, width), (None,))
+
+
+@pytest.mark.parametrize(
+    ("rows", "width"), [(1, 4), (0, 8), (67, 64), (70, 132), (3, 33), (5, 1028), (2, 4100), (2, 9000)]
+)
+def test_operands_are_those_of_the_result(device: Any, rows: int, width: int) -> None:
+    x, weight = normals(1, rows, width), normals(2, width)
+    few = (
+        (None, RowShape(32, 64, most=1), RowShape(128, 128, most=2)) if 0 < width <= 512 and width % 4 == 0 else (None,)
+    )
+    for run in runs(device):
+        on_x, on_weight = run.up(x), run.up(weight)
+        y, cache = rms_norm_forward(run.device, on_x, on_weight, EPS)
+        for bits in (14, 21):
+            made, kept, found = rms_norm_keep(run.device, run.status, on_x, on_weight, EPS, bits)
+            columns = kept_columns(run.device, run.status, kept, bits)
+            assert_same_operands(run, (made, columns), quantise_both(run.device, run.status, y, bits))
+            assert_same_bits(run.down(found.rstd), run.down(cache.rstd))
+        for shape in few if rows and holds(width) else ():
+            *both, found = rms_norm_both(run.device, run.status, on_x, on_weight, EPS, shape=shape)
+            assert_same_operands(run, both, quantise_both(run.device, run.status, y, 14))
+            assert_same_bits(run.down(found.rstd), run.down(cache.rstd))
+        assert run.bits() == 0
+
+
+def test_a_value_that_is_not_finite_is_found_in_the_operand(device: Any) -> None:
+    x, weight = np.ones((40, 64), np.float32), np.ones(64, np.float32)
+    with device.use():
+        for value in BAD_VALUES:
+            run = Run(device)
+            rms_norm_keep(device, run.status, run.up(with_value(x, value)), run.up(weight), EPS, 14)
+            assert run.bits() == NOT_FINITE
 
 
 @pytest.mark.parametrize("width", [4, 33, 64])

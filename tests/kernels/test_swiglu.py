@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from auditkit.kernels.operands import swiglu_backward_both, swiglu_keep
+from auditkit.kernels.product import kept_columns
+from auditkit.kernels.quantise import quantise_both
 from auditkit.kernels.swiglu import swiglu_backward, swiglu_forward
 from auditkit.numerics import swiglu as reference
-from tests.kernels.variants import runs
+from tests.kernels.variants import NOT_FINITE, Run, assert_same_operands, runs
 from tests.ops.cases import SMALLEST, floats
 from tests.same_bits import assert_same_bits
 
@@ -27,6 +30,34 @@ def check(device: Any, gate: Any, up: Any, dy: Any) -> None:
             got_gate, got_up = swiglu_backward(run.device, arrays[2], on_cache, block=block)
             assert_same_bits(run.down(got_gate), dgate)
             assert_same_bits(run.down(got_up), dup)
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (2, 128), (7, 129), (33, 132), (65, 260), (40, 516)], ids=str)
+def test_operands_are_those_of_the_results(device: Any, shape: tuple[int, int]) -> None:
+    gate, up, dy = (floats(seed, *shape) for seed in (1, 2, 3))
+    for run in runs(device):
+        arrays = run.up(gate), run.up(up), run.up(dy)
+        y, cache = swiglu_forward(run.device, *arrays[:2])
+        for bits in (14, 21):
+            rows, kept, fused = swiglu_keep(run.device, run.status, *arrays[:2], bits)
+            columns = kept_columns(run.device, run.status, kept, bits)
+            assert_same_operands(run, (rows, columns), quantise_both(run.device, run.status, y, bits))
+            both = swiglu_backward_both(run.device, run.status, arrays[2], fused, bits)
+            for found, made in zip(both, swiglu_backward(run.device, arrays[2], cache), strict=True):
+                assert_same_operands(run, found, quantise_both(run.device, run.status, made, bits))
+        assert run.bits() == 0
+
+
+def test_a_value_that_is_not_finite_is_found_in_the_operand(device: Any) -> None:
+    with device.use():
+        for at, value in ((0, np.inf), (1, np.nan), (2, -np.inf)):
+            run, arrays = Run(device), [np.ones((40, 130), np.float32) for _ in range(3)]
+            arrays[at][39, 129] = value
+            gate, up, dy = (run.up(array) for array in arrays)
+            _, _, cache = swiglu_keep(device, run.status, gate, up, 14)
+            assert run.bits() == (NOT_FINITE if at < 2 else 0)
+            swiglu_backward_both(device, run.status, dy, cache, 14)
+            assert run.bits() == NOT_FINITE
 
 
 @pytest.mark.parametrize(

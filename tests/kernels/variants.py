@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.kernels.emulator import EmulatedDevice
+from tests.same_bits import assert_same_bits
 
 REPEATS = 50  # on a card, where only luck decides the order of threads and atomics
 ORDERS = ((0, 0xA5), (3, 0xFF), (4, 0x3C))  # (order of threads and blocks, byte that fresh memory is full of)
@@ -51,6 +52,26 @@ class Run:
     def bits(self) -> int:
         """The status word."""
         return int(self.device.download(self.status)[0])
+
+
+def assert_same_operands(run: Run, got: Any, want: Any) -> None:
+    """Rows or columns with the same exponents and the same bytes of planes, those of no row aside."""
+    for made, expected in zip(got, want, strict=True):
+        assert (made.bits, made.batch, made.rows, made.length) == (
+            expected.bits, expected.batch, expected.rows, expected.length,
+        )  # fmt: skip
+        assert_same_bits(run.down(made.exponents), run.down(expected.exponents))
+        assert_same_bits(*(plain_planes(run.down(side.planes), 1)[:, :, : made.rows] for side in (made, expected)))
+
+
+def plain_planes(planes: Any, batch: int) -> Any:
+    """Planes in blocks (cuda/exact_dot_planes.cuh) -> int8 (planes, batch, rows, bytes of a row)."""
+    count, lines, padded = planes.shape
+    blocks = planes.reshape(count, batch, -1, padded // 64, 64, 4, 16)
+    rows = np.arange(64)[:, None]
+    piece = (np.arange(4)[None, :] ^ rows >> 1) & 3
+    plain = blocks[..., rows, piece, :]
+    return np.moveaxis(plain, 3, 4).reshape(count, batch, lines // max(1, batch), padded)
 
 
 def runs(device: Any) -> Iterator[Run]:

@@ -1,0 +1,50 @@
+"""Ops on the device whose results enter products at once: floats and fixed-point rows in as few passes as it takes; as
+auditkit.numerics.operands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from auditkit.kernels import product, rms_norm, swiglu
+from auditkit.kernels.device import Array, Device
+from auditkit.kernels.quantise import both_given
+from auditkit.kernels.rms_norm import RmsNormCache
+from auditkit.kernels.swiglu import SwigluCache
+from auditkit.numerics.f32_dot import BITS
+
+_KEPT = 14  # bits of which columns are kept rather than floats (product.quantise_keep)
+
+
+def rms_norm_keep(
+    device: Device, status: Array, x: Array, weight: Array, eps: np.float32, bits: int
+) -> tuple[Any, Any, RmsNormCache]:
+    """`rms_norm_forward`, and `quantise_keep` of its result: rows, what is kept, cache."""
+    if bits == _KEPT and rms_norm.holds(int(x.shape[1])):
+        return rms_norm.rms_norm_both(device, status, x, weight, eps)
+    y, cache = rms_norm.rms_norm_forward(device, x, weight, eps)
+    return *product.quantise_keep(device, status, y, bits), cache
+
+
+def swiglu_keep(device: Device, status: Array, gate: Array, up: Array, bits: int) -> tuple[Any, Any, SwigluCache]:
+    """`swiglu_forward`, and `quantise_keep` of its result: rows, what is kept, cache."""
+    if bits == _KEPT:
+        y, cache, largest = swiglu.swiglu_forward_largest(device, gate, up)
+        return *both_given(device, status, y, largest, bits), cache
+    y, cache = swiglu.swiglu_forward(device, gate, up)
+    return *product.quantise_keep(device, status, y, bits), cache
+
+
+def swiglu_backward_both(
+    device: Device, status: Array, dy: Array, cache: SwigluCache, bits: int
+) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """`swiglu_backward`, and `quantise_both` of each of its results."""
+    if bits == BITS:
+        dgate, dup = swiglu.swiglu_backward(device, dy, cache)
+        return product.quantise_both(device, status, dgate, bits), product.quantise_both(device, status, dup, bits)
+    gate, up = swiglu.swiglu_backward_largest(device, dy, cache)
+    of_gate = both_given(device, status, *gate, bits)
+    del gate  # before the planes of the other are made
+    return of_gate, both_given(device, status, *up, bits)

@@ -1,0 +1,33 @@
+"""Ops whose results enter products at once, as the compositions that they are; a back end may make them in one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from auditkit.numerics import product
+from auditkit.numerics.arrays import F32
+from auditkit.numerics.rms_norm import RmsNormCache, rms_norm_forward
+from auditkit.numerics.swiglu import SwigluCache, swiglu_backward, swiglu_forward
+
+
+def rms_norm_keep(x: F32, weight: F32, eps: np.float32, bits: int) -> tuple[Any, F32, RmsNormCache]:
+    """`rms_norm_forward`, and `quantise_keep` of its result: rows, what is kept, cache. Raises NonFinite."""
+    y, cache = rms_norm_forward(x, weight, eps)
+    return *product.quantise_keep(y, bits), cache
+
+
+def swiglu_keep(gate: F32, up: F32, bits: int) -> tuple[Any, F32, SwigluCache]:
+    """`swiglu_forward`, and `quantise_keep` of its result: rows, what is kept, cache.
+
+    The rows are made in the product that they enter, and what is not finite is found there.
+    """
+    y, cache = swiglu_forward(gate, up)
+    return product.quantise_both(y, bits)[0], y, cache
+
+
+def swiglu_backward_both(dy: F32, cache: SwigluCache, bits: int) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    """`swiglu_backward`, and `quantise_both` of each of its results."""
+    dgate, dup = swiglu_backward(dy, cache)
+    return product.quantise_both(dgate, bits), product.quantise_both(dup, bits)
