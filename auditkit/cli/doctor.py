@@ -42,6 +42,7 @@ def _lines(found: Health, source: str) -> Iterator[str]:
     yield f"self-test  {found.self_test}, {found.self_test_seconds:.2f} s in {found.threads} thread(s)"
     yield f"device     {printable(found.device)}"
     yield f"cuda       {printable(found.cuda)}"
+    yield f"C ops      {printable(found.native)}"
     yield f"system     {printable(found.system)}"
     for package, version in found.versions.items():
         yield f"version    {package} {version}"

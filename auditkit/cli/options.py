@@ -88,7 +88,9 @@ LogPolicy = Annotated[
 Device = Annotated[
     str,
     typer.Option(
-        "--device", metavar="auto|cpu|cuda[:N]", help="Where to replay; auto takes the best that is supported."
+        "--device",
+        metavar="auto|cpu|cuda[:N]",
+        help="Where to replay; auto takes the best that is supported, native the CPU by ops in C compiled for it.",
     ),
 ]
 Threads = Annotated[

@@ -66,7 +66,8 @@ def _machine(report: Report) -> str:
     device = f"{m['device']} ({m['device_choice']})"
     driver = f", driver {m['driver']}" if "driver" in m else ""
     where = f"{m['system']} {m['processor']}{driver}"
-    return printable(f"{device}, {threads}, numpy {m['numpy']}, {where}; self-test {m['self_test']}")
+    ops = f", ops in {m['ops']}" if "ops" in m else ""
+    return printable(f"{device}, {threads}{ops}, numpy {m['numpy']}, {where}; self-test {m['self_test']}")
 
 
 def _check(check: Check) -> str:

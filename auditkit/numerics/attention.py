@@ -122,7 +122,7 @@ def attention_forward(q: F32, k: F32, v: F32, *, window: int, bits: int) -> tupl
     """
     batch, groups, tokens, head_dim = k.shape
     heads = q.shape[1] // groups
-    rq = quantise(_stack(q, groups), bits)
+    rq = quantise(stack(q, groups), bits)
     rk = quantise(k.reshape(batch * groups, tokens, head_dim), bits)
     rv = quantise(v.reshape(batch * groups, tokens, head_dim), bits)
     bound = np.repeat(prefix_bound(rv.exponents, window), heads, axis=-1)  # (B * G, T * R)
@@ -141,7 +141,7 @@ def attention_forward(q: F32, k: F32, v: F32, *, window: int, bits: int) -> tupl
             np.divide(total, sums[queries][..., None], out=out[queries])
             if tokens <= _KEPT * head_dim:
                 cache.weights[at.start, span.queries.start] = e
-    return _unstack(out, q), cache
+    return unstack(out, q), cache
 
 
 @ieee
@@ -149,7 +149,7 @@ def attention_backward(dout: F32, cache: AttentionCache) -> tuple[F32, F32, F32]
     """Gradients of q (B, H, T, D), k and v (B, G, T, D) from dout (B, H, T, D). Raises NonFinite."""
     batch, _, tokens, head_dim = dout.shape
     count = len(cache.out)
-    stacked = _stack(dout, count // max(1, batch))
+    stacked = stack(dout, count // max(1, batch))
     inner = row_sum(stacked * cache.out)  # (B * G, T * R)
     rows = quantise(stacked, cache.v.bits)
     divided = quantise(stacked / cache.row_sum[..., None], cache.v.bits)
@@ -169,7 +169,7 @@ def attention_backward(dout: F32, cache: AttentionCache) -> tuple[F32, F32, F32]
         dk[at] = _sum_over_queries(ds, query, _key_bound(ds, query, cache), cache)
         dv[at] = _sum_over_queries(e, _pick(divided, at), bound[at], cache)
     shape = (batch, count // max(1, batch), tokens, head_dim)
-    return _unstack(dq, dout), dk.reshape(shape), dv.reshape(shape)
+    return unstack(dq, dout), dk.reshape(shape), dv.reshape(shape)
 
 
 def _score_gradient(dout: Rows, inner: F32, cache: AttentionCache, at: slice, span: Span) -> tuple[F32, F32]:
@@ -207,14 +207,14 @@ def _sum_over_queries(weights: list[F32], rows: Rows, bound: I32, cache: Attenti
     return round_sum(total)
 
 
-def _stack(x: F32, groups: int) -> F32:
+def stack(x: F32, groups: int) -> F32:
     """(B, H, T, D) -> (B * G, T * R, D)."""
     batch, heads, tokens, dim = x.shape
     parts = x.reshape(batch, groups, heads // max(1, groups), tokens, dim).transpose(0, 1, 3, 2, 4)
     return parts.reshape(batch * groups, tokens * (heads // max(1, groups)), dim)
 
 
-def _unstack(x: F32, like: F32) -> F32:
+def unstack(x: F32, like: F32) -> F32:
     """(B * G, T * R, D) -> (B, H, T, D), the shape of `like`."""
     batch, heads, tokens, dim = like.shape
     groups = len(x) // max(1, batch)

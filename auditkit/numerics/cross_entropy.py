@@ -78,15 +78,24 @@ def _rows(x: F32, targets: IntArray, z_loss: np.float32, scale: np.float32) -> t
     x -= largest[:, None]
     exp(x, out=x)
     total = softmax_sum(x)  # Z
+    loss, factor = loss_and_factor(largest, total, target_logit, z_loss, scale)
+    x *= factor[:, None]
+    x[row, targets] -= scale
+    return loss, largest, factor
+
+
+@ieee
+def loss_and_factor(
+    largest: F32, total: F32, target_logit: F32, z_loss: np.float32, scale: np.float32
+) -> tuple[F32, F32]:
+    """Losses and the factors of e in the gradient, (n,) each, from each row's maximum, Z and logit of the target."""
     log_total = log(total)
     lse = largest + log_total
     loss: F32 = log_total + (largest - target_logit)
     loss += z_loss * (lse * lse)
     slope = np.float32(1) + lse * (np.float32(2) * z_loss)  # d loss / d lse
-    factor = ((np.float32(1) / total) * slope) * scale
-    x *= factor[:, None]
-    x[row, targets] -= scale
-    return loss, largest, factor
+    factor: F32 = ((np.float32(1) / total) * slope) * scale
+    return loss, factor
 
 
 def mean_loss(loss_sum: int, total_targets: int) -> np.float32:

@@ -23,6 +23,7 @@ from auditkit.model.pieces_step import Room
 from auditkit.model.shelf import InMemory, Shelf
 from auditkit.model.state import State
 from auditkit.model.step import StepResult, step
+from auditkit.native.ops import NativeOps, load
 from auditkit.numerics import reference, self_test
 from auditkit.numerics.arrays import F32, IntArray
 from auditkit.replay import machine
@@ -32,6 +33,7 @@ from auditkit.store.cache import default_dir
 T = TypeVar("T")
 
 MAX_THREADS = 1024
+PROCESSOR = ("cpu", "native", "numpy")  # devices that are this processor
 _CUDA = re.compile(r"cuda(?::([0-9]{1,3}))?")
 
 
@@ -158,6 +160,33 @@ class Backend:
 
 
 @dataclass(frozen=True)
+class NativeBackend(Backend):
+    """The ops in C of this processor; the reference takes their place where they are not to be believed."""
+
+    def self_test(self) -> None:
+        """As Backend.self_test. C ops that fail it are done without: the reference must pass."""
+        try:
+            super().self_test()
+        except MachineFault:
+            self._native.forget()
+            super().self_test()
+
+    def forget(self) -> None:
+        """As Backend.forget; from here on the reference computes, so that a second replay uses no line of C again."""
+        super().forget()
+        self._native.forget()
+
+    def describe(self) -> dict[str, str]:
+        """Which ops compute."""
+        return {"ops": f"C, library {self._native.origin}"} if self._native.name == "native" else {}
+
+    @property
+    def _native(self) -> NativeOps:
+        assert isinstance(self.ops, NativeOps)
+        return self.ops
+
+
+@dataclass(frozen=True)
 class CudaBackend(Backend):
     """The kernels of one CUDA device, driven from one thread."""
 
@@ -276,25 +305,39 @@ def _moved(state: State, move: Callable[[Any], Any]) -> State:
 def choose(device: str = "auto", threads: int | None = None, *, cache: Path | None = None) -> Backend:
     """The back end for `device` with `threads` workers on a CPU, by default one for each processor.
 
-    device: "cpu"; "cuda" or "cuda:N", which never falls back; "auto" for the first CUDA device that works, else the
-    CPU. cache: where compiled kernels are kept, None for the folder of the user. Unsupported: a device that cannot be
-    used, with the remedy. UsageError: a device or number of threads that is none.
+    device: "cpu", in C once that is compiled (auditkit/native), else in NumPy; "native", which compiles it and never
+    falls back; "numpy", the reference alone; "cuda" or "cuda:N", which never falls back; "auto" for the first CUDA
+    device that works, else the CPU. cache: where compiled kernels are kept, None for the folder of the user.
+    Unsupported: a device that cannot be used, with the remedy. UsageError: a device or number of threads that is none.
     """
     if threads is None:
         threads = min(machine.processors(), MAX_THREADS)
     if not 1 <= threads <= MAX_THREADS:
         raise UsageError(f"threads {threads} is outside 1..{MAX_THREADS}")
-    if device == "cpu":
-        return Backend(reference, threads, "cpu")
+    if device in PROCESSOR:
+        return _cpu(device, threads, cache, "asked for")
     if device == "auto":
         try:
             return _cuda(0, cache, "chosen by auto")
         except (Unsupported, MachineFault) as error:  # it does not open: nothing was computed yet
-            return Backend(reference, threads, "cpu", f"chosen by auto: {error.message}")
+            return _cpu("cpu", threads, cache, f"chosen by auto: {error.message}")
     found = _CUDA.fullmatch(device)
     if found is None:
-        raise UsageError(f"there is no device {device!r}", hint="auto, cpu, cuda or cuda:N")
+        raise UsageError(f"there is no device {device!r}", hint="auto, cpu, native, numpy, cuda or cuda:N")
     return _cuda(int(found[1] or 0), cache, "asked for")
+
+
+def _cpu(device: str, threads: int, cache: Path | None, chosen: str) -> Backend:
+    native: NativeOps | None = None
+    if device != "numpy":
+        try:
+            native = load(cache or kernel_cache(), compile_it=device == "native")
+        except Unsupported:
+            if device == "native":
+                raise
+    if native is None:
+        return Backend(reference, threads, "cpu", chosen)
+    return NativeBackend(native, threads, "cpu", chosen)  # type: ignore[arg-type]
 
 
 def _cuda(index: int, cache: Path | None, chosen: str) -> Backend:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from auditkit.errors import AuditkitError
 from auditkit.kernels.device import Device
+from auditkit.native.ops import load
 from auditkit.replay import machine
 from auditkit.replay.backend import choose, kernel_cache
 from auditkit.store.cache import Cache
@@ -26,6 +27,7 @@ class Health:
     """What was found. `self_test` says "passed" or why not; `problems` are (verdict, message, hint).
 
     device: what `--device auto` takes. cuda: card, driver, compiler, and where compiled kernels are kept; or why none.
+    native: the ops in C, or how to come by them.
     """
 
     versions: dict[str, str]
@@ -33,6 +35,7 @@ class Health:
     threads: int
     device: str
     cuda: str
+    native: str
     self_test: str
     self_test_seconds: float
     total_memory: int | None
@@ -57,6 +60,7 @@ class Health:
             "threads": self.threads,
             "device": self.device,
             "cuda": self.cuda,
+            "native": self.native,
             "self_test": self.self_test,
             "self_test_seconds": round(self.self_test_seconds, 3),
             "total_memory": self.total_memory,
@@ -89,6 +93,7 @@ def examine(*, threads: int | None = None, cache_dir: Path | None = None) -> Hea
         threads=backend.threads,
         device=f"{backend.device}, {backend.chosen}",
         cuda=_cuda(),
+        native=_native(),
         self_test=self_test,
         self_test_seconds=seconds,
         total_memory=machine.total_memory(),
@@ -104,6 +109,17 @@ def _cuda() -> str:
         return f"{Device().describe()}; kernels kept in {kernel_cache()}"
     except AuditkitError as error:
         return error.message
+
+
+def _native() -> str:
+    """What there is of the ops in C: the compiled library, or how to come by it."""
+    try:
+        found = load(kernel_cache(), compile_it=False)
+    except AuditkitError as error:
+        return error.message
+    if found is None:
+        return "not compiled, NumPy computes; --device native compiles them"
+    return f"library {found.origin}, kept in {kernel_cache()}"
 
 
 def _versions() -> dict[str, str]:

@@ -1,0 +1,129 @@
+"""Exact fx14 products in C on int16 rows; rows of other widths are rounded in C for the reference's products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from auditkit.native.library import Library
+from auditkit.native.threads import pool, product_threads
+from auditkit.numerics import f32_dot, product
+from auditkit.numerics.arrays import F32, I32, IntArray
+from auditkit.numerics.exact_dot import Rows
+
+BITS = 14
+_LANES = 16  # rows are padded to a multiple of so many elements
+_LATER_ELEMENTS = 1 << 21  # of a weight that are held as integers at a time
+_LATER_ROWS = 64
+_FOR_THREADS = 1 << 26  # multiplications that pay for handing parts to threads
+
+
+@dataclass(frozen=True)
+class NativeRows:
+    """Rows rounded to 14-bit fixed point: values (M, padded K) int16, zeros at the end; exponents (M,) int32."""
+
+    values: IntArray
+    exponents: I32
+
+
+@dataclass(frozen=True)
+class NativeLaterRows:
+    """Operand whose rows are rounded a few at a time, as product.LaterRows: weight (N, K), or (K, N) with `columns`."""
+
+    weight: F32
+    columns: bool
+
+
+def padded(length: int) -> int:
+    """Elements of a row of integers."""
+    return -(-length // _LANES) * _LANES
+
+
+class Products:
+    """Quantisation and products of one library."""
+
+    OPS = ("quantise", "quantise_t", "weight_rows", "weight_rows_t", "dot")
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    def quantise(self, x: F32, bits: int) -> Any:
+        """As product.quantise."""
+        if bits == f32_dot.BITS or x.ndim != 2 or x.size == 0:
+            return product.quantise(x, bits)
+        x = _rows_in_order(x)
+        rows, length = x.shape
+        if bits != BITS:
+            wide = Rows(np.empty(x.shape), np.empty(rows, np.int32), bits)
+            self._library.call("quantise_wide", x, rows, length, x.strides[0] // 4, bits, wide.values, wide.exponents)
+            return wide
+        made = NativeRows(np.empty((rows, padded(length)), np.int16), np.empty(rows, np.int32))
+        self._library.call("quantise", x, rows, length, x.strides[0] // 4, made.values, made.exponents)
+        return made
+
+    def quantise_t(self, x: F32, bits: int) -> Any:
+        """As product.quantise_t."""
+        if bits == f32_dot.BITS or x.ndim != 2 or x.size == 0:
+            return product.quantise_t(x, bits)
+        x = _rows_in_order(x)
+        rows, length = x.shape
+        if bits != BITS:
+            values, exponents, room = np.empty(x.shape), np.empty(length, np.int32), np.empty(2 * (length + 8))
+            self._library.call("quantise_wide_t", x, rows, length, x.strides[0] // 4, bits, values, exponents, room)
+            return Rows(values.T, exponents, bits)
+        made = NativeRows(np.empty((length, padded(rows)), np.int16), np.empty(length, np.int32))
+        work = np.empty(2 * (length + 8), np.float32)
+        self._library.call("quantise_t", x, rows, length, x.strides[0] // 4, made.values, made.exponents, work)
+        return made
+
+    def weight_rows(self, weight: F32, bits: int) -> Any:
+        """As product.weight_rows."""
+        return NativeLaterRows(weight, False) if bits == BITS else product.weight_rows(weight, bits)
+
+    def weight_rows_t(self, weight: F32, bits: int) -> Any:
+        """As product.weight_rows_t."""
+        return NativeLaterRows(weight, True) if bits == BITS else product.weight_rows_t(weight, bits)
+
+    def dot(self, a: Any, b: Any) -> F32:
+        """As product.dot."""
+        if not isinstance(a, NativeRows):
+            return product.dot(a, b)
+        if isinstance(b, NativeLaterRows):
+            return self._later_dot(a, b)
+        out: F32 = np.empty((len(a.exponents), len(b.exponents)), np.float32)
+        self._dot(a, b, out)
+        return out
+
+    def _dot(self, a: NativeRows, b: NativeRows, out: F32) -> None:
+        """Into out (M, N), whose rows may lie further apart; rows of a are handed to threads where that pays."""
+        threads = product_threads() if out.size * a.values.shape[1] >= _FOR_THREADS else 1
+        if threads == 1:
+            self._rows_dot(a, b, out)
+            return
+        size = -(-len(out) // threads)
+        parts = [slice(start, start + size) for start in range(0, len(out), size)]
+        cut = [NativeRows(a.values[at], a.exponents[at]) for at in parts]
+        list(pool(threads).map(self._rows_dot, cut, [b] * len(parts), [out[at] for at in parts]))
+
+    def _rows_dot(self, a: NativeRows, b: NativeRows, out: F32) -> None:
+        m, n = out.shape
+        work = np.empty(3 * (m + n + 8))
+        operands = (a.values, a.exponents, m, b.values, b.exponents, n, a.values.shape[1])
+        self._library.call("dot", *operands, out, out.strides[0] // 4, work)
+
+    def _later_dot(self, a: NativeRows, b: NativeLaterRows) -> F32:
+        count, depth = b.weight.shape[:: -1 if b.columns else 1]
+        out: F32 = np.empty((len(a.exponents), count), np.float32)
+        size = max(_LATER_ROWS, _LATER_ELEMENTS // max(1, depth))
+        for at in range(0, count, size):
+            part = slice(at, at + size)
+            rows = self.quantise_t(b.weight[:, part], BITS) if b.columns else self.quantise(b.weight[part], BITS)
+            self._dot(a, rows, out[:, part])
+        return out
+
+
+def _rows_in_order(x: F32) -> F32:
+    """x itself if the elements of a row are neighbours, else a copy."""
+    return x if x.strides[1] == 4 and x.strides[0] % 4 == 0 and x.dtype == np.float32 else np.ascontiguousarray(x)

@@ -1,0 +1,105 @@
+"""The C ops as a back end: known answers, whole steps, and the reference where they are not to be believed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from auditkit.errors import MachineFault, Unsupported
+from auditkit.model.ops import Ops
+from auditkit.model.state import initial_state
+from auditkit.native import compile as compiling
+from auditkit.native.compile import find, library, sources
+from auditkit.native.ops import NativeOps, load
+from auditkit.numerics import reference, self_test
+from auditkit.replay import backend as backends
+from auditkit.replay.backend import NativeBackend, choose
+from tests.golden.recipes import RECIPES
+
+
+def test_known_answers_of_every_op(native: NativeOps) -> None:
+    self_test.run(native)
+
+
+def test_all_that_is_in_c_is_an_op_of_the_reference(native: NativeOps) -> None:
+    assert set(native._own) < set(reference.__all__) and native.name == "native"
+    assert native.adamw is reference.adamw
+    with pytest.raises(AttributeError):
+        getattr(native, "no_such_op")  # noqa: B009 - mypy knows that there is none
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+@pytest.mark.parametrize("threads", [1, 3])
+def test_steps_are_the_references(compiled: Path, name: str, threads: int) -> None:
+    recipe = RECIPES[name]
+    shape = (recipe.batch.sequences, recipe.model.context_length + 1)
+    tokens = np.random.default_rng(0).integers(0, recipe.model.vocab_size, shape)
+    sides = [choose("numpy", threads), NativeBackend(NativeOps(compiled), threads, "cpu")]  # type: ignore[arg-type]
+    states = [initial_state(recipe)] * 2
+    for _ in range(3):
+        made = [side.step(state, tokens, recipe) for side, state in zip(sides, states, strict=True)]
+        assert made[0][1] == made[1][1]
+        states = [state for state, _ in made]
+
+
+def test_a_second_replay_is_the_references(compiled: Path) -> None:
+    ops = NativeOps(compiled)
+    found = NativeBackend(ops, 1, "cpu")  # type: ignore[arg-type]
+    assert found.describe()["ops"].endswith(ops.origin)
+    found.forget()
+    assert ops.dot is reference.dot and ops.name == "numpy" and not found.describe()
+
+
+def test_ops_that_fail_their_self_test_are_done_without(compiled: Path) -> None:
+    ops = NativeOps(compiled)
+    ops._own["add"] = lambda x, y: reference.add(x, -y)
+    with pytest.raises(MachineFault, match="known answer of add"):
+        self_test.run(ops)
+    NativeBackend(ops, 2, "cpu").self_test()  # type: ignore[arg-type]
+    assert ops.add is reference.add and ops.quantise is reference.quantise
+
+
+def test_the_cpu_takes_what_is_compiled(tmp_path: Path, compiled: Path) -> None:
+    assert choose("cpu", 1, cache=tmp_path).ops is reference
+    (tmp_path / compiled.name).write_bytes(compiled.read_bytes())
+    for device in ("cpu", "native"):
+        found = choose(device, 1, cache=tmp_path)
+        assert found.ops.name == "native" and found.device == "cpu"
+    assert choose("numpy", 1, cache=tmp_path).ops is reference
+
+
+def test_a_changed_library_is_not_used(tmp_path: Path, compiled: Path) -> None:
+    (tmp_path / compiled.name).write_bytes(compiled.read_bytes() + b"\0")
+    assert find(tmp_path) is None and load(tmp_path, compile_it=False) is None
+
+
+def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "COMPILERS", ("no-such-compiler",))
+    with pytest.raises(Unsupported, match="no C compiler"):
+        choose("native", 1, cache=tmp_path)
+    assert choose("cpu", 1, cache=tmp_path).ops is reference
+
+
+def test_a_compiler_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "sources", lambda: (*sources(), ("broken.c", b"int broken(")))
+    with pytest.raises(Unsupported, match="cannot compile the C ops: broken.c"):
+        library(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_kind_of_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling.platform, "machine", lambda: "arm64")
+    assert find(tmp_path) is None
+    with pytest.raises(Unsupported, match="x86-64"):
+        library(tmp_path)
+
+
+def test_nothing_in_the_interface_is_missing(native: NativeOps) -> None:
+    names = {name for name in vars(Ops) if not name.startswith("_")} | set(Ops.__annotations__)
+    assert not {name for name in names if not hasattr(native, name)}
+
+
+def test_backends_are_named_where_devices_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert backends.PROCESSOR == ("cpu", "native", "numpy")
