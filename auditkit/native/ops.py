@@ -9,6 +9,7 @@ from auditkit.native import compile as compiled
 from auditkit.native.attention import Attention
 from auditkit.native.elementwise import Elementwise
 from auditkit.native.library import Library
+from auditkit.native.operands import Operands
 from auditkit.native.product import Products
 from auditkit.numerics import reference
 
@@ -19,8 +20,8 @@ class NativeOps:
     def __init__(self, path: Path) -> None:
         """path: of a compiled library. Raises Unsupported."""
         library = Library(path)
-        products = Products(library)
-        parts = (products, Attention(library, products), Elementwise(library))
+        products, elementwise = Products(library), Elementwise(library)
+        parts = (products, Attention(library, products), elementwise, Operands(products, elementwise))
         self.origin = path.stem.rpartition("-")[2][:16]  # of the digest of the library
         self._own: dict[str, Any] = {name: getattr(part, name) for part in parts for name in part.OPS}
 

@@ -1,7 +1,8 @@
 """How many bytes a step needs under a plan, by the sizes of its arrays; the figures are checked against measurements.
 
 Two kinds of back end differ in what a row in fixed point takes: 8 bytes an element on a CPU (exact in binary64), 3 or 6
-on a card (digits in int8), and in how attention keeps its scores.
+on a card (digits in int8), and in how attention keeps its scores. The ops in C of a CPU need less than the reference,
+whose figures these are: 2 bytes an element for 14 bits, no weights kept, and at most 32 MiB for the pairs of a group.
 """
 
 from __future__ import annotations

@@ -31,12 +31,12 @@ __all__ = ["honest", "parts"]
 @pytest.fixture(scope="module")
 def start(honest: Path) -> Iterator[Start]:
     with open_run(str(honest)) as run:
-        yield reach(run, 6, choose("cpu", 1), Silent())
+        yield reach(run, 6, choose("numpy", 1), Silent())
 
 
 @pytest.fixture(scope="module")
 def trace(start: Start) -> Trace:
-    return record(start, choose("cpu", 1))
+    return record(start, choose("numpy", 1))
 
 
 def spoilt(name: str, call: int | None = None) -> Backend:
@@ -54,28 +54,28 @@ def spoilt(name: str, call: int | None = None) -> Backend:
 
 
 def test_a_trace_is_the_same_each_time_and_prints_itself(start: Start, trace: Trace) -> None:
-    assert record(start, choose("cpu", 2)) == trace
+    assert record(start, choose("numpy", 2)) == trace
     assert Trace.parse(trace.encode()) == trace
     assert trace.whole and trace.micro_batches == (0, 1) and trace.backend == "numpy"
     assert compare(trace, trace).equal
 
 
 def test_one_micro_batch_is_compared_with_the_same_of_all(start: Start, trace: Trace) -> None:
-    one = record(start, choose("cpu", 1), micro_batch=1)
+    one = record(start, choose("numpy", 1), micro_batch=1)
     assert one.ops == tuple(op for op in trace.ops if op.micro_batch == 1)
     found = compare(one, trace)
     assert found.equal and found.compared == len(one.ops)
     with pytest.raises(UsageError, match="micro-batch 2 is outside 0..1"):
-        record(start, choose("cpu", 1), micro_batch=2)
+        record(start, choose("numpy", 1), micro_batch=2)
     with pytest.raises(UsageError, match="no micro-batch in common"):
-        compare(one, record(start, choose("cpu", 1), micro_batch=0))
+        compare(one, record(start, choose("numpy", 1), micro_batch=0))
 
 
 def test_the_only_micro_batch_is_compared_with_the_whole_step(start: Start) -> None:
     """Where there is one micro-batch, its trace is not that of the step, which has the sum and the update too."""
     batch = replace(start.recipe.batch, micro_batch_sequences=start.recipe.batch.sequences)
     alone = replace(start, recipe=replace(start.recipe, batch=batch))
-    whole, one = record(alone, choose("cpu", 1)), record(alone, choose("cpu", 1), micro_batch=0)
+    whole, one = record(alone, choose("numpy", 1)), record(alone, choose("numpy", 1), micro_batch=0)
     assert whole.micro_batches == one.micro_batches == (0,) and len(whole.ops) > len(one.ops)
     found = compare(whole, one)
     assert found.equal and found.compared == len(one.ops)
@@ -102,22 +102,22 @@ def test_traces_that_are_not_of_one_step(trace: Trace) -> None:
 
 
 def test_two_back_ends_and_the_elements_that_differ(start: Start) -> None:
-    found = compare_backends(start, (choose("cpu", 1), spoilt("merge_heads")))
+    found = compare_backends(start, (choose("numpy", 1), spoilt("merge_heads")))
     (tensor,) = found.tensors
     assert (tensor.name, tensor.role) == ("merge_heads output 0", "model.layers.0.self_attn")
     assert (tensor.differing, tensor.index) == (1, (0, 5))
-    assert compare_backends(start, (choose("cpu", 1), choose("cpu", 2))).equal
+    assert compare_backends(start, (choose("numpy", 1), choose("numpy", 2))).equal
 
 
 @pytest.mark.parametrize("make", DEVICES)
 def test_the_reference_and_the_kernels_give_one_trace(start: Start, make: Any) -> None:
     cuda = CudaBackend(CudaOps(make()), 1, "cuda")
-    found = compare_backends(start, (choose("cpu", 1), cuda), micro_batch=1)
+    found = compare_backends(start, (choose("numpy", 1), cuda), micro_batch=1)
     assert found.equal, found.describe()
 
 
 def test_a_step_behind_one_that_does_not_match_is_not_reached(parts: make_run.Parts, tmp_path: Path) -> None:
     lie = make_run.publish(make_run.train_with(parts, wrong_step=5), tmp_path / "lie")
     with open_run(str(lie)) as run, pytest.raises(MismatchError, match="step 5 on the way does not match") as caught:
-        reach(run, 7, choose("cpu", 1), Silent())
+        reach(run, 7, choose("numpy", 1), Silent())
     assert caught.value.hint == "auditkit explain --step 5"

@@ -54,7 +54,7 @@ def test_awkward_rows(native: NativeOps, bits: int) -> None:
 @pytest.mark.parametrize("depth", [240, 256, 272, 1000, 4096, 20_000])
 @pytest.mark.parametrize("kind", ["usual", "largest", "one sign", "one lane"])
 def test_sums_that_would_leave_32_bits(native: NativeOps, depth: int, kind: str) -> None:
-    """Whole rows fit 32 bits, or lanes do, or neither: every way to empty the lanes, and all kinds of rows in a tile."""
+    """Whole rows fit 32 bits, or lanes do, or neither: every way to empty the lanes, all kinds of rows in a tile."""
     x, y = normals(1, 5, depth), normals(2, 6, depth)
     if kind == "largest":
         x, y = np.ones_like(x), -np.ones_like(y)

@@ -39,12 +39,20 @@ static inline int32_t largest_word(const float *x, int64_t n) {
 
 /* The exponents (n) of the columns of x (rows, n), rows `stride` apart; NOT_FINITE where one is not. */
 static inline int column_exponents(const float *x, int64_t rows, int64_t n, int64_t stride, int32_t *exponents) {
+    const __m256i mask = _mm256_set1_epi32(INT32_MAX);
     memset(exponents, 0, (size_t)n * sizeof *exponents);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t k = 0; k < n; k++) {
-            int32_t word = word_of(x[i * stride + k]) & INT32_MAX;
+    for (int64_t i = 0; i < rows; i++) {
+        const float *row = x + i * stride;
+        int64_t k = 0;
+        for (; k + 8 <= n; k += 8) {
+            __m256i *most = (__m256i *)(exponents + k), words = _mm256_loadu_si256((const __m256i *)(row + k));
+            _mm256_storeu_si256(most, _mm256_max_epi32(_mm256_loadu_si256(most), _mm256_and_si256(mask, words)));
+        }
+        for (; k < n; k++) {
+            int32_t word = word_of(row[k]) & INT32_MAX;
             exponents[k] = word > exponents[k] ? word : exponents[k];
         }
+    }
     for (int64_t k = 0; k < n; k++) {
         if (exponents[k] >= INFINITE) return NOT_FINITE;
         exponents[k] = exponent_of(exponents[k]);

@@ -32,21 +32,38 @@ int quantise(const float *x, int64_t rows, int64_t n, int64_t stride, int16_t *o
     return 0;
 }
 
-/* Eight rows by eight columns of x, of which `tall` by `wide` exist, onto the same columns of out, turned. */
-static void turn_tile(const float *x, int64_t stride, int tall, int wide, const float *first, const float *second,
-                      int16_t *out, int64_t width) {
-    __m128i q[8];
-    const __m256 f = _mm256_loadu_ps(first), g = _mm256_loadu_ps(second);
-    for (int i = 0; i < 8; i++) {
-        float rest[8] = {0};
-        if (i < tall && wide < 8) memcpy(rest, x + i * stride, (size_t)wide * sizeof *x);
-        q[i] = narrow(to_integers(_mm256_loadu_ps(i < tall && wide == 8 ? x + i * stride : rest), f, g));
-    }
-    turn(q);
-    for (int k = 0; k < wide; k++) _mm_storeu_si128((__m128i *)(out + k * width), q[k]);
+enum { TALL = 32, WIDE = 64 };  /* of a part that is turned at a time: whole cache lines of its rows and columns */
+
+/* Up to TALL rows by WIDE columns of x, rounded, into a buffer of their own: in x they may compete for the same places
+ * of the cache. Zeros beyond the last row. */
+static void round_part(const float *x, int64_t stride, int64_t tall, int64_t wide, const float *first,
+                       const float *second, int16_t part[TALL][WIDE]) {
+    for (int64_t i = 0; i < TALL; i++)
+        for (int64_t k = 0; k < wide; k += 8) {
+            __m128i q = _mm_setzero_si128();
+            if (i < tall) {
+                float rest[8] = {0};
+                if (k + 8 > wide) memcpy(rest, x + i * stride + k, (size_t)(wide - k) * sizeof *x);
+                __m256 eight = _mm256_loadu_ps(k + 8 > wide ? rest : x + i * stride + k);
+                q = narrow(to_integers(eight, _mm256_loadu_ps(first + k), _mm256_loadu_ps(second + k)));
+            }
+            _mm_storeu_si128((__m128i *)(part[i] + k), q);
+        }
 }
 
-static int at_most(int64_t count, int most) { return (int)(count < 0 ? 0 : count < most ? count : most); }
+/* The part's columns onto `tall` elements of rows of out, `width` apart; tall is a multiple of 8. */
+static void turn_part(int16_t part[TALL][WIDE], int64_t tall, int64_t wide, int16_t *out, int64_t width) {
+    for (int64_t k = 0; k < wide; k += 8)
+        for (int64_t i = 0; i < tall; i += 8) {
+            __m128i q[8];
+            for (int r = 0; r < 8; r++) q[r] = _mm_loadu_si128((const __m128i *)(part[i + r] + k));
+            turn(q);
+            for (int64_t c = 0; c < 8 && k + c < wide; c++)
+                _mm_storeu_si128((__m128i *)(out + (k + c) * width + i), q[c]);
+        }
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* x (rows, n), rows `stride` apart -> out (n, padded(rows)), the rows of the transpose, and exponents (n).
  *
@@ -60,10 +77,12 @@ int quantise_t(const float *x, int64_t rows, int64_t n, int64_t stride, int16_t 
         first[k] = factor.first, second[k] = factor.second;
     }
     const int64_t width = padded(rows);
-    for (int64_t i = 0; i < width; i += 32)
-        for (int64_t k = 0; k < n; k += 8)
-            for (int64_t r = i; r < i + 32 && r < width; r += 8)
-                turn_tile(x + r * stride + k, stride, at_most(rows - r, 8), at_most(n - k, 8), first + k, second + k,
-                          out + k * width + r, width);
+    int16_t part[TALL][WIDE];
+    for (int64_t i = 0; i < width; i += TALL)
+        for (int64_t k = 0; k < n; k += WIDE) {
+            const int64_t wide = least(WIDE, n - k);
+            round_part(x + i * stride + k, stride, least(TALL, rows - i), wide, first + k, second + k, part);
+            turn_part(part, least(TALL, width - i), wide, out + k * width + i, width);
+        }
     return 0;
 }

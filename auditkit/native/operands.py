@@ -1,0 +1,37 @@
+"""Ops whose results enter products at once, as numerics/operands.py, by the ops in C."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from auditkit.native.elementwise import Elementwise
+from auditkit.native.product import Products
+from auditkit.numerics.arrays import F32
+from auditkit.numerics.rms_norm import RmsNormCache
+from auditkit.numerics.swiglu import SwigluCache
+
+
+class Operands:
+    """The compositions of one library's ops."""
+
+    OPS = ("rms_norm_keep", "swiglu_keep", "swiglu_backward_both")
+
+    def __init__(self, products: Products, elementwise: Elementwise) -> None:
+        self._products, self._elementwise = products, elementwise
+
+    def rms_norm_keep(self, x: F32, weight: F32, eps: np.float32, bits: int) -> tuple[Any, F32, RmsNormCache]:
+        """As operands.rms_norm_keep."""
+        y, cache = self._elementwise.rms_norm_forward(x, weight, eps)
+        return *self._products.quantise_keep(y, bits), cache
+
+    def swiglu_keep(self, gate: F32, up: F32, bits: int) -> tuple[Any, F32, SwigluCache]:
+        """As operands.swiglu_keep."""
+        y, cache = self._elementwise.swiglu_forward(gate, up)
+        return self._products.weight_rows(y, bits), y, cache
+
+    def swiglu_backward_both(self, dy: F32, cache: Any, bits: int) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+        """As operands.swiglu_backward_both."""
+        dgate, dup = self._elementwise.swiglu_backward(dy, cache)
+        return self._products.quantise_both(dgate, bits), self._products.quantise_both(dup, bits)
