@@ -11,7 +11,8 @@ from auditkit.native.library import Library
 from auditkit.native.threads import pool, product_threads
 from auditkit.numerics import f32_dot, product
 from auditkit.numerics.arrays import F32, I32, IntArray
-from auditkit.numerics.exact_dot import Rows
+from auditkit.numerics.exact_dot import Rows, row_integers
+from auditkit.numerics.exact_dot import dot as exact_dot
 
 BITS = 14
 _LANES = 16  # rows are padded to a multiple of so many elements
@@ -30,9 +31,10 @@ class NativeRows:
 
 @dataclass(frozen=True)
 class NativeLaterRows:
-    """Operand whose rows are rounded a few at a time, as product.LaterRows: weight (N, K), or (K, N) with `columns`."""
+    """Operand whose rows are rounded when needed, as product.LaterRows: weight (N, K), or (K, N) with `columns`."""
 
     weight: F32
+    bits: int
     columns: bool
 
 
@@ -44,7 +46,10 @@ def padded(length: int) -> int:
 class Products:
     """Quantisation and products of one library."""
 
-    OPS = ("quantise", "quantise_t", "weight_rows", "weight_rows_t", "dot")
+    OPS = (
+        "quantise", "quantise_t", "quantise_both", "quantise_keep", "kept_columns", "weight_rows", "weight_rows_t",
+        "dot",
+    )  # fmt: skip
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -78,20 +83,36 @@ class Products:
         self._library.call("quantise_t", x, rows, length, x.strides[0] // 4, made.values, made.exponents, work)
         return made
 
+    def quantise_both(self, x: F32, bits: int) -> tuple[Any, Any]:
+        """As product.quantise_both; rows of 14 bits are so small that both are made at once."""
+        if bits == BITS:
+            return self.quantise(x, bits), self.quantise_t(x, bits)
+        return self.weight_rows(x, bits), self.weight_rows_t(x, bits)
+
+    def quantise_keep(self, x: F32, bits: int) -> tuple[Any, F32]:
+        """As product.quantise_keep."""
+        return self.quantise(x, bits), x
+
+    def kept_columns(self, kept: F32, bits: int) -> Any:
+        """As product.kept_columns."""
+        return self.quantise_t(kept, bits)
+
     def weight_rows(self, weight: F32, bits: int) -> Any:
         """As product.weight_rows."""
-        return NativeLaterRows(weight, False) if bits == BITS else product.weight_rows(weight, bits)
+        return product.weight_rows(weight, bits) if bits == f32_dot.BITS else NativeLaterRows(weight, bits, False)
 
     def weight_rows_t(self, weight: F32, bits: int) -> Any:
         """As product.weight_rows_t."""
-        return NativeLaterRows(weight, True) if bits == BITS else product.weight_rows_t(weight, bits)
+        return product.weight_rows_t(weight, bits) if bits == f32_dot.BITS else NativeLaterRows(weight, bits, True)
 
     def dot(self, a: Any, b: Any) -> F32:
         """As product.dot."""
-        if not isinstance(a, NativeRows):
-            return product.dot(a, b)
+        if isinstance(a, NativeLaterRows):
+            a = (self.quantise_t if a.columns else self.quantise)(a.weight, a.bits)
         if isinstance(b, NativeLaterRows):
             return self._later_dot(a, b)
+        if not isinstance(a, NativeRows):
+            return product.dot(a, b)
         out: F32 = np.empty((len(a.exponents), len(b.exponents)), np.float32)
         self._dot(a, b, out)
         return out
@@ -113,14 +134,18 @@ class Products:
         operands = (a.values, a.exponents, m, b.values, b.exponents, n, a.values.shape[1])
         self._library.call("dot", *operands, out, out.strides[0] // 4, work)
 
-    def _later_dot(self, a: NativeRows, b: NativeLaterRows) -> F32:
+    def _later_dot(self, a: Any, b: NativeLaterRows) -> F32:
         count, depth = b.weight.shape[:: -1 if b.columns else 1]
         out: F32 = np.empty((len(a.exponents), count), np.float32)
         size = max(_LATER_ROWS, _LATER_ELEMENTS // max(1, depth))
+        integers = None if isinstance(a, NativeRows) else row_integers(a)
         for at in range(0, count, size):
             part = slice(at, at + size)
-            rows = self.quantise_t(b.weight[:, part], BITS) if b.columns else self.quantise(b.weight[part], BITS)
-            self._dot(a, rows, out[:, part])
+            rows = self.quantise_t(b.weight[:, part], b.bits) if b.columns else self.quantise(b.weight[part], b.bits)
+            if isinstance(a, NativeRows):
+                self._dot(a, rows, out[:, part])
+            else:
+                out[:, part] = exact_dot(a, rows, integers)
         return out
 
 

@@ -21,7 +21,12 @@ def check(ops: NativeOps, x: F32, y: F32, bits: int) -> None:
     x, y = frozen(x, y)
     want = reference.dot(reference.quantise(x, bits), reference.quantise(y, bits))
     turned = frozen(np.ascontiguousarray(y.T))[0]
+    both, columns = ops.quantise_both(turned, bits)
+    later = [columns, ops.kept_columns(ops.quantise_keep(turned, bits)[1], bits)]
+    assert_same_bits(ops.dot(both, ops.quantise(turned, bits)), reference.dot(*[reference.quantise(turned, bits)] * 2))
+    assert_same_bits(ops.dot(columns, ops.quantise(x, bits)), np.ascontiguousarray(want.T))
     for rows in (
+        *later,
         ops.quantise(y, bits),
         ops.quantise_t(turned, bits),
         ops.weight_rows(y, bits),
