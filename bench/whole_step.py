@@ -33,7 +33,7 @@ from auditkit.measure.profile import Line
 from auditkit.measure.rates import Rates, measure_rates
 from auditkit.measure.subject import Subject, subject_of, tokens_of
 from auditkit.measure.times import StepTimes, measure_parts, peak, profile
-from auditkit.measure.torch_times import Asked, TorchTimes, measure_torch
+from auditkit.measure.torch_times import Asked, TorchTimes, measure_any
 from auditkit.model.params import parameter_count
 from auditkit.model.plan import Plan
 from auditkit.model.state import State
@@ -235,11 +235,13 @@ def part_torch(bench: Bench) -> None:
         asked = Asked(bench.asked.model, batch.micro_batch_sequences, name, compiled or "layer", device,
                       os.cpu_count() or 1, repeats=3 if bench.asked.quick else 5)  # fmt: skip
         try:
-            found = measure_torch(asked, 150.0 if bench.asked.quick else 300.0)
+            found, why = measure_any(asked, 150.0 if bench.asked.quick else 300.0)
         except Exception as error:  # noqa: BLE001 - one kind must not lose the others
             say(f"torch {kind} FAILED: {error}")
             bench.failed.append(f"torch {kind}")
             continue
+        if why:
+            say(f"torch {kind} {why}")
         say(f"torch {found.version} {found.said}: micro-batch {1e3 * found.micro_batch:,.2f} ms, update"
             f" {1e3 * found.update:,.2f} ms, warm-up {found.warm_up:.0f} s, peak"
             f" {(found.peak_bytes or 0) / 2**30:.1f} GiB")  # fmt: skip

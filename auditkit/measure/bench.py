@@ -15,7 +15,7 @@ from auditkit.measure.rates import measure_rates
 from auditkit.measure.report import Report
 from auditkit.measure.subject import Subject, subject_of
 from auditkit.measure.times import MOST_ROUNDS, StepTimes, measure_parts, profile
-from auditkit.measure.torch_times import Asked, TorchTimes, installed, measure_torch
+from auditkit.measure.torch_times import Asked, TorchTimes, installed, measure_any
 from auditkit.replay.backend import Backend, CudaBackend
 from auditkit.store.progress import Progress
 
@@ -97,7 +97,9 @@ def _torch(
     size = subject.recipe.batch.micro_batch_sequences
     for kind, compiled in KINDS[subject.cuda]:
         try:
-            found.append(measure_torch(Asked(model, size, kind, compiled, device, backend.threads)))
+            times, why = measure_any(Asked(model, size, kind, compiled, device, backend.threads))
+            found.append(times)
+            missing += [f"torch {kind} {why}"] if why else []
         except Unavailable as error:
             missing.append(f"torch {kind}: {error.message}")
     progress.advance(1)

@@ -8,7 +8,7 @@ import importlib.util
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from auditkit.errors import Unavailable
 
@@ -66,6 +66,16 @@ class Asked:
 def installed() -> bool:
     """Whether torch can be found, without loading it."""
     return importlib.util.find_spec("torch") is not None
+
+
+def measure_any(asked: Asked, timeout: float = SECONDS) -> tuple[TorchTimes, str]:
+    """As `measure_torch`; where compiling fails, without it, and why. Raises Unavailable where that fails, too."""
+    try:
+        return measure_torch(asked, timeout), ""
+    except Unavailable as error:
+        if asked.compiled == "off":
+            raise
+        return measure_torch(replace(asked, compiled="off"), timeout), f"not compiled: {error.message}"
 
 
 def measure_torch(asked: Asked, timeout: float = SECONDS) -> TorchTimes:

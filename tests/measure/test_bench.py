@@ -60,18 +60,18 @@ def test_a_report_adds_up(backend: Backend) -> None:
 def test_torch_stands_beside_or_says_why_not(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Asked] = []
 
-    def measure(one: Asked) -> TorchTimes:
+    def measure(one: Asked) -> tuple[TorchTimes, str]:
         asked.append(one)
         if len(asked) == 1:
-            raise Unavailable("no compiler")
-        return TorchTimes(one.kind, "words", "2.0", 1.0, 1.0, 1.0, None)
+            raise Unavailable("no memory")
+        return TorchTimes(one.kind, "words", "2.0", 1.0, 1.0, 1.0, None), "not compiled: no compiler"
 
     monkeypatch.setattr(measuring, "installed", lambda: True)
-    monkeypatch.setattr(measuring, "measure_torch", measure)
+    monkeypatch.setattr(measuring, "measure_any", measure)
     monkeypatch.setattr(measuring, "KINDS", dict.fromkeys((True, False), (("bfloat16", "whole"), ("float32", "off"))))
     found = bench(Options("small", rounds=1), backend, Silent())
     assert [(one.model, one.kind) for one in asked] == [("small", "bfloat16"), ("small", "float32")]
-    assert found.missing == ("torch bfloat16: no compiler",)
+    assert found.missing == ("torch bfloat16: no memory", "torch float32 not compiled: no compiler")
     assert found.ratio(found.torch[0]) == pytest.approx(found.step / 4.0)
     (beside,) = found.to_dict()["torch"]  # type: ignore[misc]
     assert beside["step"] == 4.0

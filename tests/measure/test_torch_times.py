@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from auditkit.errors import Unavailable
 from auditkit.measure import torch_times
-from auditkit.measure.torch_times import Asked, TorchTimes, measure_torch
+from auditkit.measure.torch_times import Asked, TorchTimes, measure_any, measure_torch
 
 ASKED = Asked("tiny", 1, "float32", "off", "cpu", 1, repeats=1)
 
@@ -45,6 +46,23 @@ def test_what_fails_there_is_one_line_here(monkeypatch: pytest.MonkeyPatch, code
     with pytest.raises(Unavailable, match=words) as caught:
         measure_torch(ASKED)
     assert "\n" not in caught.value.message
+
+
+def test_what_cannot_be_compiled_is_measured_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    times, tried = TorchTimes("float32", "", "2", 0.5, 0.25, 1.0, None), []
+
+    def measure(asked: Asked, timeout: float) -> TorchTimes:
+        tried.append(asked.compiled)
+        if asked.compiled != "off" or asked.kind == "bfloat16":
+            raise Unavailable("no compiler")
+        return times
+
+    monkeypatch.setattr(torch_times, "measure_torch", measure)
+    assert measure_any(replace(ASKED, compiled="whole")) == (times, "not compiled: no compiler")
+    assert tried == ["whole", "off"]
+    with pytest.raises(Unavailable):
+        measure_any(replace(ASKED, kind="bfloat16", compiled="layer"))
+    assert measure_any(ASKED) == (times, "")
 
 
 def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
