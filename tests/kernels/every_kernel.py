@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditkit.formats.recipe import Recipe
-from auditkit.kernels import exact_dot, exact_dot_sm90, f32_dot, normal, philox
+from auditkit.kernels import exact_dot, exact_dot_sm90, f32_dot, normal, philox, quantise
 from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.cos import cos
 from auditkit.kernels.device import Device
@@ -49,8 +49,27 @@ def main() -> None:
     ops.block_nodes([device.upload(np.zeros(40_000, np.float32))], [1], [300_000])
     philox.philox(device, 1, 2, 3, 100)
     normal.normal(device, 1, "a", (10, 7), np.float32(1))
+    _operands(ops)
     device.synchronize()
     print("every kernel ran")
+
+
+def _operands(ops: CudaOps) -> None:
+    """Rows of every number of cells that a thread holds, and longer ones; RMSNorm and SwiGLU with their operands."""
+    for width in (64, 128, 256, 512, 1024, quantise.longest_row() + 4):
+        x, weight = (ops.place(np.linspace(1, 2, size, dtype=np.float32)) for size in (66 * width, width))
+        x = x.reshape((66, width))
+        for bits in (14, 21):
+            ops.quantise(x, bits)
+            ops.quantise_t(x, bits)
+            ops.quantise_both(x, bits)
+            ops.rms_norm_keep(x, weight, np.float32(1e-5), bits)
+            *_, cache = ops.swiglu_keep(x, x, bits)
+            ops.swiglu_backward_both(x, cache, bits)
+    for width in (6144, 8192):
+        x, weight = (ops.place(np.ones(size, np.float32)) for size in (66 * width, width))
+        ops.rms_norm_keep(x.reshape((66, width)), weight, np.float32(1e-5), 14)
+    ops.check_finite({})
 
 
 def _steps(backend: CudaBackend, recipe: Recipe) -> None:
