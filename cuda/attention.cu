@@ -1,192 +1,106 @@
-// Attention (SPEC.md section 8) around the exact dots of exact_dot.cu: softmax, weights, and gradients of the scores.
+// Attention (SPEC.md section 8) around the exact dots of exact_dot.cu, chunk by chunk of the scores.
 //
-// A "group" is one sequence and one key head with its R query heads: `queries` = R * T rows, `tokens` = T keys. Query row q is
-// position q % T. Matrices of scores are float [groups][queries][tokens]; planes lie in blocks (exact_dot_planes.cuh).
+// A "group" is one sequence and one key head with its R query heads. Its queries are T * R rows, token by token, the R of a token
+// side by side: then the queries that a key meets are a range of rows. T keys. A chunk (attention_chunk.cuh) is a range of rows of some groups
+// and the columns that they meet; planes lie in blocks (exact_dot_planes.cuh).
 //
-// One warp works on one row (or one block on one tile of columns); every sum is an integer sum and every maximum exact, so
-// neither the launch shape nor the order of atomics can change a bit.
+// One block works on one row of a chunk, one warp on one row of q or dO; every sum but D is an integer sum and every maximum exact, D
+// has its tree, so the launch shape cannot change a bit.
 //
 // Test: pytest tests/kernels/test_attention.py
+#include "attention_gradient.cuh"
+#include "attention_inner.cuh"
+#include "attention_softmax.cuh"
 #include "common.cuh"
-#include "elementary.cuh"
 #include "exact_dot_planes.cuh"
-#include "attention_span.cuh"
-#include "attention_weights.cuh"
+#include "quad.cuh"
 
-// Row sums of out * dout over D elements by the halving tree of SPEC.md section 5; D_i of the backward pass.
+#define KEY_THREADS 768  // of a block of attention_key_gradient, which holds twice as much
+
+// Where row n = t * R + r of a group lies among rows of heads: [group][R][T].
+__device__ __forceinline__ i64 row_by_heads(i64 group, i64 n, i64 tokens, i64 heads) {
+    Division d = divide(n, heads);
+    return (group * heads + d.rest) * tokens + d.quotient;
+}
+
+// A row of D elements, each divided by `by`, to fixed point by one warp (SPEC.md section 3); returns its exponent.
+template <int BITS>
+__device__ __forceinline__ i32 round_row(const float* x, float by, i32 dim, i32 padded, const RowPlanes& to, u32* status) {
+    i32 lane = threadIdx.x & 31, largest = 0;
+    for (i32 at = lane * 4; at < dim; at += 128) {
+        Quad quad = load_quad(x, at, dim);
+#pragma unroll
+        for (int c = 0; c < 4; c++) largest = max(largest, (i32)(bits_of(quad.v[c] / by) & 0x7fffffffu));
+    }
+    largest = warp_max_int(largest);
+    bool finite = largest < 0x7f800000;
+    i32 exponent = finite ? row_exponent(float_of((u32)largest)) : ZERO_ROW;
+    if (!finite && lane == 0) atomicOr(status, NOT_FINITE);
+    for (i32 at = lane * 4; at < padded; at += 128) {
+        Quad quad = load_quad(x, at, dim);
+        i32 q[4];
+#pragma unroll
+        for (int c = 0; c < 4; c++) q[c] = finite ? fixed_of<BITS>(quad.v[c] / by, exponent) : 0;
+        to.store<BITS>(at, q);
+    }
+    return exponent;
+}
+
+// Rows x float [groups][R][T][D] as fixed-point rows [groups][T * R]; exponents i32 and planes in that order.
+template <int BITS>
+__device__ __forceinline__ void stack_rows(const float* x, i32* exponents, i8* planes, u32* status, i64 groups, i64 heads, i64 tokens,
+                                           i64 dim, i64 padded) {
+    i64 row = global_index() >> 5, queries = heads * tokens;
+    if (row >= groups * queries) return;
+    Division d = divide(row, queries);
+    const float* from = x + row_by_heads(d.quotient, d.rest, tokens, heads) * dim;
+    RowPlanes to(planes, layout_of(groups, queries, padded), (i32)d.quotient, (i32)d.rest);
+    i32 exponent = round_row<BITS>(from, 1.0f, (i32)dim, (i32)padded, to, status);
+    if ((threadIdx.x & 31) == 0) exponents[row] = exponent;
+}
+
+// Of each row dO and O, float [groups][R][T][D]: D, the fixed-point row dO with its exponent, and the one of z = dO / l, of whose
+// exponent and that of q `pairs` is made. Results and the sums l are [groups][T * R].
 // Dynamic shared memory: one float for each of the `width` (D rounded up to a power of two) elements of each warp.
-GLOBAL void attention_out_dot(const float* out, const float* dout, float* result, i64 rows, i64 dim, i64 width) {
+template <int BITS>
+__device__ __forceinline__ void gradient_rows(const float* dout, const float* out, const float* sums, const i32* q_exponents, float* inner,
+                                              i32* exponents, i8* planes, i32* pairs, i8* z_planes, u32* status, i64 groups, i64 heads,
+                                              i64 tokens, i64 dim, i64 padded, i64 width) {
     extern __shared__ float products[];
-    i64 row = global_index() >> 5;
-    int lane = threadIdx.x & 31;
-    float* mine = products + (i64)(threadIdx.x >> 5) * width;
-    if (row >= rows) return;
-    for (i64 d = lane; d < width; d += 32) mine[d] = d < dim ? dout[row * dim + d] * out[row * dim + d] : 0.0f;
-    __syncwarp();
-    for (i64 half = width / 2; half > 0; half /= 2) {
-        for (i64 d = lane; d < half; d += 32) mine[d] = mine[d] + mine[d + half];
-        __syncwarp();
+    i64 row = global_index() >> 5, queries = heads * tokens;
+    if (row >= groups * queries) return;
+    Division d = divide(row, queries);
+    i64 at = row_by_heads(d.quotient, d.rest, tokens, heads) * dim;
+    float dot = inner_product(out + at, dout + at, dim, width, products + (threadIdx.x >> 5) * width);
+    Layout layout = layout_of(groups, queries, padded);
+    RowPlanes to(planes, layout, (i32)d.quotient, (i32)d.rest), to_z(z_planes, layout, (i32)d.quotient, (i32)d.rest);
+    i32 of_dout = round_row<BITS>(dout + at, 1.0f, (i32)dim, (i32)padded, to, status);
+    i32 of_z = round_row<BITS>(dout + at, sums[row], (i32)dim, (i32)padded, to_z, status);
+    if ((threadIdx.x & 31) == 0) {
+        inner[row] = dot;
+        exponents[row] = of_dout;
+        pairs[row] = pair_of(q_exponents[row], of_z);
     }
-    if (lane == 0) result[row] = mine[0];
 }
 
-// Each row divided by its sum: x / sums[row], elementwise. x, y float [rows][dim].
-GLOBAL void attention_divide_rows(const float* x, const float* sums, float* y, i64 rows, i64 dim) {
-    for (i64 at = global_index(); at < rows * dim; at += global_size()) y[at] = x[at] / sums[at / dim];
-}
-
-// Softmax of the rows of `scores` (raw exact dots; overwritten with e, zero where not seen), its row maxima m and sums l, and
-// the weights of the value rows as digit planes [planes][groups][queries][padded] under the bounds X.
-template <int BITS>
-__device__ __forceinline__ void softmax_weights(float* scores, const i32* value_exponents, float* maxima, float* sums, i32* bounds,
-                                                i8* planes, u32* status, i64 rows, i64 queries, i64 tokens, i64 window,
-                                                i64 padded, float scale) {
-    i64 row = global_index() >> 5;
-    int lane = threadIdx.x & 31;
-    if (row >= rows) return;
-    Span seen = seen_by(row % queries, tokens, window);
-    float* s = scores + row * tokens;
-    const i32* x = value_exponents + row / queries * tokens;
-    float largest = -float_of(0x7f800000u);
-    i32 bound = ZERO_ROW;
-    bool finite = true;
-    for (i64 j = seen.first + lane; j <= seen.last; j += 32) {
-        float value = s[j] * scale;
-        largest = value > largest ? value : largest;
-        bound = x[j] > bound ? x[j] : bound;
-    }
-    largest = warp_max_float(largest);
-    bound = warp_max_int(bound);
-    __syncwarp();  // all have read the scores that others now overwrite
-    Layout layout = layout_of(rows / queries, queries, padded);
-    i64 total = 0;
-    for (i64 j0 = lane * 4; j0 < padded; j0 += 128) {
-        i32 q[4];
+// Rows x float [groups][T * R][D] as y [groups][R][T][D], divided by sums [groups][T * R] unless that is null.
+GLOBAL void attention_unstack_rows(const float* x, const float* sums, float* y, i64 groups, i64 heads, i64 tokens, i64 dim) {
+    i64 quads = (dim + 3) / 4, rows = groups * heads * tokens;
+    for (i64 index = global_index(); index < rows * quads; index += global_size()) {
+        Division row = divide(index, quads), of = divide(row.quotient, heads * tokens);
+        i64 at = row.rest * 4, to = row_by_heads(of.quotient, of.rest, tokens, heads);
+        Quad quad = load_quad(x + row.quotient * dim, at, dim);
+        float by = sums ? sums[row.quotient] : 1.0f;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            i64 j = j0 + i;
-            float e = sees(seen, j) ? exp_f32(s[j] * scale - largest) : 0.0f;
-            finite = finite && is_finite(e);  // a score of -inf has the weight 0; one of +inf or NaN has none
-            total += is_finite(e) ? __float2int_rn(e * 1073741824.0f) : 0;
-            if (j < tokens) s[j] = e;
-            q[i] = sees(seen, j) ? finite_weight<BITS>(e, x[j], bound) : 0;
-        }
-        store_digits<BITS>(planes, layout.place(row / queries, row % queries, j0), layout.plane, q);
-    }
-    if (!finite) atomicOr(status, NOT_FINITE);
-    total = warp_sum_i64(total);
-    if (lane == 0) {
-        maxima[row] = largest;
-        sums[row] = (float)total * 9.313225746154785e-10f;  // RN32(total), times 2^-30
-        bounds[row] = bound;
+        for (int c = 0; c < 4; c++) quad.v[c] = quad.v[c] / by;
+        store_quad(y + to * dim, at, dim, quad);
     }
 }
 
-// e (into `scores`) and dS (into `dp`, which holds the raw exact dots dP), the row bounds of dS against the key rows, and its
-// weights as planes.
-template <int BITS>
-__device__ __forceinline__ void score_gradient(float* scores, float* dp, const float* maxima, const float* sums, const float* out_dot,
-                                               const i32* key_exponents, i32* bounds, i8* planes, u32* status, i64 rows, i64 queries,
-                                               i64 tokens, i64 window, i64 padded, float scale) {
-    i64 row = global_index() >> 5;
-    int lane = threadIdx.x & 31;
-    if (row >= rows) return;
-    Span seen = seen_by(row % queries, tokens, window);
-    float *s = scores + row * tokens, *ds = dp + row * tokens;
-    const i32* x = key_exponents + row / queries * tokens;
-    float largest = maxima[row], sum = sums[row], dot = out_dot[row];
-    i32 bound = NO_BOUND;
-    bool finite = true;
-    for (i64 j = lane; j < tokens; j += 32) {
-        float e = 0.0f, gradient = 0.0f;
-        if (sees(seen, j)) {
-            e = exp_f32(s[j] * scale - largest);
-            gradient = ((ds[j] - dot) * (e / sum)) * scale;
-            finite = finite && is_finite(gradient);
-            bound = product_exponent(gradient, x[j], bound);
-        }
-        s[j] = e;
-        ds[j] = gradient;
-    }
-    bound = warp_max_int(bound);
-    if (!finite) atomicOr(status, NOT_FINITE);
-    if (lane == 0) bounds[row] = bound == NO_BOUND ? 0 : bound;
-    __syncwarp();
-    Layout layout = layout_of(rows / queries, queries, padded);
-    for (i64 j0 = lane * 4; j0 < padded; j0 += 128) {
-        i32 q[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) q[i] = finite_weight<BITS>(j0 + i < tokens ? ds[j0 + i] : 0.0f, j0 + i < tokens ? x[j0 + i] : 0, bound);
-        store_digits<BITS>(planes, layout.place(row / queries, row % queries, j0), layout.plane, q);
-    }
-}
-
-// For every key j: into `bounds` the largest exponent of |w_qj| * 2^x_q over all rows q, x_q the exponents of the rows to be
-// summed; and into `largest` the largest y_q over the queries that see key j. Both i32 [groups][tokens], preset to NO_BOUND and
-// ZERO_ROW. A block takes 32 columns and `height` rows of one group.
-GLOBAL void attention_column_bounds(const float* weights, const i32* exponents, const i32* seen_exponents, i32* bounds, i32* largest,
-                                    i64 groups, i64 queries, i64 tokens, i64 window, i64 height) {
-    i64 tiles_k = (tokens + 31) / 32, tiles_m = (queries + height - 1) / height;
-    i64 group = blockIdx.x / (tiles_k * tiles_m), rest = blockIdx.x % (tiles_k * tiles_m);
-    i64 j = rest % tiles_k * 32 + (threadIdx.x & 31), first = rest / tiles_k * height;
-    i64 last = first + height < queries ? first + height : queries;
-    if (j >= tokens) return;
-    i32 bound = NO_BOUND, top = ZERO_ROW;
-    for (i64 q = first + (threadIdx.x >> 5); q < last; q += blockDim.x >> 5) {
-        i64 row = group * queries + q;
-        if (!sees(seen_by(q, tokens, window), j)) continue;
-        bound = product_exponent(weights[row * tokens + j], exponents[row], bound);
-        top = seen_exponents[row] > top ? seen_exponents[row] : top;
-    }
-    if (bound != NO_BOUND) atomicMax(bounds + group * tokens + j, bound);
-    atomicMax(largest + group * tokens + j, top);
-}
-
-// Preset the two results of attention_column_bounds.
-GLOBAL void attention_preset_bounds(i32* bounds, i32* largest, i64 count) {
-    i64 i = global_index();
-    if (i >= count) return;
-    bounds[i] = NO_BOUND;
-    largest[i] = ZERO_ROW;
-}
-
-// Planes of the transpose of a matrix of weights [groups][queries][tokens]: rows are keys, columns queries (padded). Weight
-// w_qj counts 2^(x_q) under the bound of key j. A bound of NO_BOUND is replaced by 0: all its weights are zero.
-template <int BITS>
-__device__ __forceinline__ void transposed_weights(const float* weights, const i32* exponents, i32* bounds, i8* planes, i64 groups,
-                                                   i64 queries, i64 tokens, i64 padded) {
-    __shared__ float tile[64][65];
-    __shared__ i32 shift[64];
-    i64 tiles_k = (tokens + 63) / 64, tiles_m = padded / 64;
-    i64 group = blockIdx.x / (tiles_k * tiles_m), rest = blockIdx.x % (tiles_k * tiles_m);
-    i64 j0 = rest % tiles_k * 64, q0 = rest / tiles_k * 64;
-    for (int i = threadIdx.x; i < 64 * 64; i += blockDim.x) {
-        i64 q = q0 + i / 64, j = j0 + i % 64;
-        tile[i / 64][i % 64] = q < queries && j < tokens ? weights[(group * queries + q) * tokens + j] : 0.0f;
-    }
-    for (int i = threadIdx.x; i < 64; i += blockDim.x) shift[i] = q0 + i < queries ? exponents[group * queries + q0 + i] : ZERO_ROW;
-    __syncthreads();
-    Layout layout = layout_of(groups, tokens, padded);
-    i8* to = planes + layout.place(group, j0, q0);
-    for (int i = threadIdx.x; i < 64 * 16; i += blockDim.x) {
-        int column = i / 16, part = i % 16 * 4;
-        if (j0 + column >= tokens) continue;
-        i32 bound = bounds[group * tokens + j0 + column], q[4];
-#pragma unroll
-        for (int n = 0; n < 4; n++) q[n] = finite_weight<BITS>(tile[part + n][column], shift[part + n], bound);
-        store_digits<BITS>(to, place_in_block(column, part), layout.plane, q);
-    }
-}
-
-// Bounds of keys without any product: any number will do, NO_BOUND is outside the range of exponents.
-GLOBAL void attention_settle_bounds(i32* bounds, i64 count) {
-    i64 i = global_index();
-    if (i < count && bounds[i] == NO_BOUND) bounds[i] = 0;
-}
-
-// Planes of rows [planes][groups][rows][padded_dim] turned around: [planes][groups][dim][padded], rows beyond `rows` zero. A block
-// turns one block of a plane.
-GLOBAL void attention_transpose_planes(const i8* from, i8* to, i64 planes, i64 groups, i64 rows, i64 dim, i64 padded_dim, i64 padded) {
+// Planes of rows [planes][groups][rows][padded_dim] turned around: [planes][batch][dim][padded], matrix `first` + group of the
+// batch, rows beyond `rows` zero. A block turns one block of a plane.
+GLOBAL void attention_transpose_planes(const i8* from, i8* to, i64 planes, i64 groups, i64 rows, i64 dim, i64 padded_dim, i64 padded,
+                                       i64 batch, i64 first) {
     __shared__ u32 tile[64][17];
     i64 tiles_d = (dim + 63) / 64, tiles_m = padded / 64;
     i64 rest = blockIdx.x;
@@ -195,14 +109,14 @@ GLOBAL void attention_transpose_planes(const i8* from, i8* to, i64 planes, i64 g
     i64 m0 = rest % tiles_m * 64;
     rest /= tiles_m;
     i64 group = rest % groups, plane = rest / groups;
-    Layout source = layout_of(groups, rows, padded_dim), target = layout_of(groups, dim, padded);
+    Layout source = layout_of(groups, rows, padded_dim), target = layout_of(batch, dim, padded);
     const i8* block = from + plane * source.plane + source.place(group, m0, d0);
     for (int i = threadIdx.x; i < 64 * 16; i += blockDim.x) {
         int m = i / 16, d = i % 16 * 4;
         tile[m][i % 16] = m0 + m < rows ? *(const u32*)(block + place_in_block(m, d)) : 0;
     }
     __syncthreads();
-    i8* turned = to + plane * target.plane + target.place(group, d0, m0);
+    i8* turned = to + plane * target.plane + target.place(first + group, d0, m0);
     for (int i = threadIdx.x; i < 64 * 16; i += blockDim.x) {
         int d = i / 16, m = i % 16 * 4;
         u32 word = 0;
@@ -212,22 +126,32 @@ GLOBAL void attention_transpose_planes(const i8* from, i8* to, i64 planes, i64 g
     }
 }
 
-#define ATTENTION_KERNELS(BITS)                                                                                                       \
-    GLOBAL void attention_softmax_##BITS(float* scores, const i32* value_exponents, float* maxima, float* sums, i32* bounds,          \
-                                         i8* planes, u32* status, i64 rows, i64 queries, i64 tokens, i64 window, i64 padded,          \
-                                         float scale) {                                                                               \
-        softmax_weights<BITS>(scores, value_exponents, maxima, sums, bounds, planes, status, rows, queries, tokens, window, padded,   \
-                              scale);                                                                                                 \
-    }                                                                                                                                 \
-    GLOBAL void attention_score_gradient_##BITS(float* scores, float* dp, const float* maxima, const float* sums,                     \
-                                                const float* out_dot, const i32* key_exponents, i32* bounds, i8* planes, u32* status, \
-                                                i64 rows, i64 queries, i64 tokens, i64 window, i64 padded, float scale) {             \
-        score_gradient<BITS>(scores, dp, maxima, sums, out_dot, key_exponents, bounds, planes, status, rows, queries, tokens, window, \
-                             padded, scale);                                                                                          \
-    }                                                                                                                                 \
-    GLOBAL void attention_transposed_weights_##BITS(const float* weights, const i32* exponents, i32* bounds, i8* planes, i64 groups,  \
-                                                    i64 queries, i64 tokens, i64 padded) {                                            \
-        transposed_weights<BITS>(weights, exponents, bounds, planes, groups, queries, tokens, padded);                                \
+#define ROWS i64 groups, i64 heads, i64 tokens, i64 dim, i64 padded
+#define ATTENTION_KERNELS(BITS)                                                                                                          \
+    GLOBAL void attention_stack_rows_##BITS(const float* x, i32* exponents, i8* planes, u32* status, ROWS) {                             \
+        stack_rows<BITS>(x, exponents, planes, status, groups, heads, tokens, dim, padded);                                              \
+    }                                                                                                                                    \
+    GLOBAL void attention_gradient_rows_##BITS(const float* dout, const float* out, const float* sums, const i32* q_exponents,           \
+                                               float* inner, i32* exponents, i8* planes, i32* pairs, i8* z_planes, u32* status, ROWS,    \
+                                               i64 width) {                                                                              \
+        gradient_rows<BITS>(dout, out, sums, q_exponents, inner, exponents, planes, pairs, z_planes, status, groups, heads, tokens, dim, \
+                            padded, width);                                                                                              \
+    }                                                                                                                                    \
+    GLOBAL void __launch_bounds__(MOST_THREADS)                                                                                          \
+        attention_softmax_##BITS(const float* scores, const i32* exponents, float* maxima, float* sums, i32* bounds, i8* planes,         \
+                                 u32* status, CHUNK, float scale) {                                                                      \
+        softmax_weights<BITS>(scores, exponents, maxima, sums, bounds, planes, status, CHUNK_OF, scale);                                 \
+    }                                                                                                                                    \
+    GLOBAL void __launch_bounds__(MOST_THREADS)                                                                                          \
+        attention_query_gradient_##BITS(const float* scores, const float* dp, const float* maxima, const float* sums,                    \
+                                        const float* inner, const i32* exponents, i32* bounds, i8* planes, u32* status, CHUNK,           \
+                                        float scale) {                                                                                   \
+        query_gradient<BITS>(scores, dp, maxima, sums, inner, exponents, bounds, planes, status, CHUNK_OF, scale);                       \
+    }                                                                                                                                    \
+    GLOBAL void __launch_bounds__(KEY_THREADS)                                                                                           \
+        attention_key_gradient_##BITS(const float* scores, const float* dp, const float* maxima, const float* sums,                      \
+                                      const float* inner, const i32* pairs, i32* bounds, i8* planes, u32* status, CHUNK, float scale) {  \
+        key_gradient<BITS>(scores, dp, maxima, sums, inner, pairs, bounds, planes, status, CHUNK_OF, scale);                             \
     }
 
 ATTENTION_KERNELS(14)

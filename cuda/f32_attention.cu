@@ -7,9 +7,25 @@
 // One warp works on one row; its one sum is of integers and its maximum exact, so the launch shape cannot change a bit.
 //
 // Test: pytest tests/kernels/test_f32_attention.py
+#include "attention_inner.cuh"
 #include "attention_span.cuh"
 #include "attention_weights.cuh"
 #include "elementary.cuh"
+
+// Row sums of out * dout over D elements; D_i of the backward pass.
+// Dynamic shared memory: one float for each of the `width` (D rounded up to a power of two) elements of each warp.
+GLOBAL void f32_attention_out_dot(const float* out, const float* dout, float* result, i64 rows, i64 dim, i64 width) {
+    extern __shared__ float products[];
+    i64 row = global_index() >> 5;
+    if (row >= rows) return;
+    float dot = inner_product(out + row * dim, dout + row * dim, dim, width, products + (threadIdx.x >> 5) * width);
+    if ((threadIdx.x & 31) == 0) result[row] = dot;
+}
+
+// Each row divided by its sum: x / sums[row], elementwise. x, y float [rows][dim].
+GLOBAL void f32_attention_divide_rows(const float* x, const float* sums, float* y, i64 rows, i64 dim) {
+    for (i64 at = global_index(); at < rows * dim; at += global_size()) y[at] = x[at] / sums[at / dim];
+}
 
 // `scores` (raw f32 dots) become e; the row maxima m and sums l. NOT_FINITE where an e is NaN.
 GLOBAL void f32_attention_softmax(float* scores, float* maxima, float* sums, u32* status, i64 rows, i64 queries, i64 tokens,

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from auditkit.kernels.attention import divide_rows, out_dot
 from auditkit.kernels.device import Array, Device, blocks_for
 from auditkit.kernels.f32_dot import F32DeviceRows, dot, finite_rows, rows, turned
 from auditkit.numerics.attention import attention_scale
@@ -46,7 +45,7 @@ def attention_forward(
     row_sum = device.empty((groups * queries,), np.float32)
     _rows_kernel(device, "f32_attention_softmax", (e, row_max, row_sum, status), rq, rk, window)
     total = dot(device, _weights(e, rq, rk), turned(rv))
-    out = divide_rows(device, total, row_sum, dim).reshape((groups, queries, dim))
+    out = _divide_rows(device, total, row_sum, dim).reshape((groups, queries, dim))
     return out.reshape(q.shape), F32AttentionCache(rq, rk, rv, out, row_max, row_sum, window)
 
 
@@ -59,10 +58,10 @@ def attention_backward(
     do = rows(device, status, dout.reshape((groups, queries, dim)))
     e = dot(device, q, k)
     ds = dot(device, do, cache.v)  # dP, becomes dS
-    dots = out_dot(device, cache.out, do.values, groups * queries, dim)
+    dots = _out_dot(device, cache.out, do.values, groups * queries, dim)
     arrays = (e, ds, cache.row_max, cache.row_sum, dots, status)
     _rows_kernel(device, "f32_attention_score_gradient", arrays, q, k, cache.window)
-    g = divide_rows(device, do.values, cache.row_sum, dim).reshape((groups, queries, dim))
+    g = _divide_rows(device, do.values, cache.row_sum, dim).reshape((groups, queries, dim))
     of_e, of_ds = _weights(e, q, k), _weights(ds, q, k)
     dq = dot(device, of_ds, turned(k))
     dk = dot(device, turned(of_ds), turned(q))
@@ -83,3 +82,22 @@ def _rows_kernel(
     sizes = tuple(np.int64(size) for size in (count, q.rows, k.rows, window))
     args = (*arrays, *sizes, attention_scale(k.length))
     device.launch("f32_attention", name, blocks_for(count * 32, _BLOCK), _BLOCK, args)
+
+
+def _divide_rows(device: Device, x: Array, sums: Array, dim: int) -> Array:
+    """Each row of x (rows, dim) divided by its element of sums (rows,), as a new array (rows, dim)."""
+    rows = int(sums.shape[0])
+    y = device.empty((rows, dim), np.float32)
+    grid = min(blocks_for(rows * dim, 256), 1 << 20)
+    device.launch("f32_attention", "f32_attention_divide_rows", grid, 256, (x, sums, y, np.int64(rows), np.int64(dim)))
+    return y
+
+
+def _out_dot(device: Device, out: Array, dout: Array, rows: int, dim: int) -> Array:
+    """(rows,) float32 row sums of dout * out."""
+    width = 1 << (dim - 1).bit_length()
+    result = device.empty((rows,), np.float32)
+    args = (out, dout, result, np.int64(rows), np.int64(dim), np.int64(width))
+    grid = blocks_for(rows * 32, _BLOCK)
+    device.launch("f32_attention", "f32_attention_out_dot", grid, _BLOCK, args, shared=4 * width * (_BLOCK // 32))
+    return result
