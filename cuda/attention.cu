@@ -15,7 +15,10 @@
 #include "exact_dot_planes.cuh"
 #include "quad.cuh"
 
-#define KEY_THREADS 768  // of a block of attention_key_gradient, which holds twice as much
+// The most threads of a block by kernel, so that registers suffice on every architecture (auditkit/kernels/attention.py).
+#define SOFTMAX_THREADS 1024
+#define QUERY_THREADS 704
+#define KEY_THREADS 640
 
 // Where row n = t * R + r of a group lies among rows of heads: [group][R][T].
 __device__ __forceinline__ i64 row_by_heads(i64 group, i64 n, i64 tokens, i64 heads) {
@@ -137,12 +140,12 @@ GLOBAL void attention_transpose_planes(const i8* from, i8* to, i64 planes, i64 g
         gradient_rows<BITS>(dout, out, sums, q_exponents, inner, exponents, planes, pairs, z_planes, status, groups, heads, tokens, dim, \
                             padded, width);                                                                                              \
     }                                                                                                                                    \
-    GLOBAL void __launch_bounds__(MOST_THREADS)                                                                                          \
+    GLOBAL void __launch_bounds__(SOFTMAX_THREADS)                                                                                          \
         attention_softmax_##BITS(const float* scores, const i32* exponents, float* maxima, float* sums, i32* bounds, i8* planes,         \
                                  u32* status, CHUNK, float scale) {                                                                      \
         softmax_weights<BITS>(scores, exponents, maxima, sums, bounds, planes, status, CHUNK_OF, scale);                                 \
     }                                                                                                                                    \
-    GLOBAL void __launch_bounds__(MOST_THREADS)                                                                                          \
+    GLOBAL void __launch_bounds__(QUERY_THREADS)                                                                                          \
         attention_query_gradient_##BITS(const float* scores, const float* dp, const float* maxima, const float* sums,                    \
                                         const float* inner, const i32* exponents, i32* bounds, i8* planes, u32* status, CHUNK,           \
                                         float scale) {                                                                                   \

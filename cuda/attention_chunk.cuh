@@ -6,8 +6,7 @@
 #include "attention_weights.cuh"
 #include "quad.cuh"
 
-#define QUADS 4            // of columns that a thread holds
-#define MOST_THREADS 1024  // of a block
+#define QUADS 4  // of columns that a thread holds
 
 struct Chunk {
     i32 batch, rows, columns, padded;  // padded: bytes of a row of its planes

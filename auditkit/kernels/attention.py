@@ -19,7 +19,7 @@ from auditkit.numerics.attention import attention_scale
 
 _BLOCK = 128  # four rows of D elements a block
 _HELD = 16  # columns of a chunk that a thread of a block holds
-_THREADS = {"softmax": 1024, "query_gradient": 1024, "key_gradient": 768}  # the most of a block
+_THREADS = {"softmax": 1024, "query_gradient": 704, "key_gradient": 640}  # the most of a block
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from auditkit.kernels import attention as kernels
+from auditkit.kernels import attention_chunks as chunks
 from auditkit.numerics import attention as reference
+from tests.kernels.emulator import EmulatedDevice
+from tests.kernels.on_devices import EMULATOR_MARKS
 from tests.same_bits import assert_same_bits
 
 # (B, H, G, T, D, window)
@@ -34,6 +37,9 @@ def inputs(shape: tuple[int, ...], kind: str, seed: int) -> tuple[Any, Any, Any,
         scale = np.float32(2.0) ** rng.integers(-70, 20, (batch, groups, tokens, 1)).astype(np.float32)
         v, k = v * scale, k * np.minimum(scale, 1)
         dout *= np.float32(2.0) ** rng.integers(-90, 1, (batch, heads, tokens, 1)).astype(np.float32)
+    if kind == "subnormal":
+        for array in (q, k, v, dout):
+            array *= np.float32(2.0) ** rng.choice(np.array([-141, -100, -40, 0, 3], np.float32), (*array.shape[:3], 1))
     if kind == "zeros":
         for array in (q, k, v, dout):
             array[rng.random(array.shape[:3]) < 0.4] = 0
@@ -60,7 +66,7 @@ def test_shapes(device: Any, shape: tuple[int, ...]) -> None:
     check(device, shape, "normal", 14)
 
 
-@pytest.mark.parametrize("kind", ["normal", "peaked", "exponents", "zeros"])
+@pytest.mark.parametrize("kind", ["normal", "peaked", "exponents", "subnormal", "zeros"])
 @pytest.mark.parametrize("bits", [14, 21])
 def test_kinds(device: Any, kind: str, bits: int) -> None:
     check(device, (1, 4, 2, 21, 8, 0), kind, bits)
@@ -80,3 +86,88 @@ def test_a_score_of_minus_infinity_has_no_weight(device: Any) -> None:
         assert device.download(status)[0] == 0
         kernels.attention_forward(device, status, *map(device.upload, (q, -k, v)), window=0, bits=14)
         assert device.download(status)[0] == 1
+
+
+def cut_small(monkeypatch: pytest.MonkeyPatch, scores: int) -> None:
+    """Chunks of as few tokens as may be, and of at most so many scores where one group has not more."""
+    for name in ("QUERY_ROWS", "KEY_ROWS"):
+        monkeypatch.setattr(chunks, name, 1)
+    monkeypatch.setattr(chunks, "MOST", scores)
+
+
+# The last: groups two by two, some of them alone.
+@pytest.mark.parametrize(
+    ("shape", "kind", "bits", "scores"),
+    [
+        ((1, 4, 2, 300, 8, 0), "normal", 14, 1),
+        ((1, 2, 1, 300, 6, 130), "exponents", 14, 1 << 30),
+        ((1, 1, 1, 260, 4, 1), "zeros", 21, 1 << 30),
+        ((1, 2, 2, 260, 4, 0), "subnormal", 21, 1),
+        ((3, 3, 1, 256, 4, 100), "peaked", 14, 2 * 3 * 128 * 256),
+    ],
+    ids=str,
+)
+def test_chunks(
+    device: Any, shape: tuple[int, ...], kind: str, bits: int, scores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the scores are cut, the bits are the reference's."""
+    cut_small(monkeypatch, scores)
+    check(device, shape, kind, bits)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 1, 280, 4, 0), (1, 3, 1, 280, 4, 230)], ids=str)
+def test_rows_longer_than_a_block_holds(device: Any, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of 840 columns for a warp that holds 512."""
+    monkeypatch.setattr(kernels, "_THREADS", dict.fromkeys(kernels._THREADS, 32))
+    check(device, shape, "exponents", 14)
+
+
+@pytest.mark.parametrize("options", [{"poison": 0xFF, "seed": 3}, {"poison": 0x3C, "seed": 4}], ids=str)
+@pytest.mark.parametrize("architecture", ["80", "120"])
+class TestEmulated:
+    """Whatever fresh memory holds, in whatever order blocks and threads run."""
+
+    pytestmark = EMULATOR_MARKS
+
+    def test_poison(self, architecture: str, options: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+        cut_small(monkeypatch, 1)
+        check(EmulatedDevice(architecture=architecture, **options), (1, 2, 1, 131, 6, 0), "normal", 14)
+        check(EmulatedDevice(architecture=architecture, **options), (1, 2, 2, 140, 4, 9), "zeros", 21)
+
+
+@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_what_is_not_finite_sets_the_status(device: Any, which: int, value: float) -> None:
+    given = inputs((1, 4, 2, 70, 8, 0), "normal", 5)
+    given[which][0, 1, 66, 3] = value
+    with device.use():
+        status = device.zeros((1,), np.uint32)
+        q, k, v, dout = map(device.upload, given)
+        _, held = kernels.attention_forward(device, status, q, k, v, window=0, bits=14)
+        if which == 3:
+            assert device.download(status)[0] == 0
+            kernels.attention_backward(device, status, dout, held)
+        assert device.download(status)[0] == 1
+
+
+def test_a_gradient_that_overflows_sets_the_status(device: Any) -> None:
+    q, k, v, dout = inputs((1, 1, 1, 5, 4, 0), "normal", 6)
+    with device.use():
+        status = device.zeros((1,), np.uint32)
+        up = map(device.upload, (q, k, v * np.float32(1e30)))
+        _, held = kernels.attention_forward(device, status, *up, window=0, bits=14)
+        assert device.download(status)[0] == 0
+        kernels.attention_backward(device, status, device.upload(dout * np.float32(1e30)), held)
+        assert device.download(status)[0] == 1
+
+
+def test_one_chunk_takes_no_more_launches(device: Any) -> None:
+    """Small models live on few launches: what each pass takes while all scores are one chunk."""
+    if not isinstance(device, EmulatedDevice):
+        pytest.skip("the emulator lists launches")
+    q, k, v, dout = inputs((1, 2, 1, 20, 8, 0), "normal", 7)
+    status = device.zeros((1,), np.uint32)
+    _, held = kernels.attention_forward(device, status, *map(device.upload, (q, k, v)), window=0, bits=14)
+    forward = len(device.launches)
+    kernels.attention_backward(device, status, device.upload(dout), held)
+    assert (forward, len(device.launches) - forward) == (8, 13)
