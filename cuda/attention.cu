@@ -1,11 +1,11 @@
 // Attention (SPEC.md section 8) around the exact dots of exact_dot.cu, chunk by chunk of the scores.
 //
 // A "group" is one sequence and one key head with its R query heads. Its queries are T * R rows, token by token, the R of a token
-// side by side: then the queries that a key meets are a range of rows. T keys. A chunk (attention_chunk.cuh) is a range of rows of some groups
-// and the columns that they meet; planes lie in blocks (exact_dot_planes.cuh).
+// side by side, so that the queries that a key meets are a range of rows. It has T keys. A chunk (attention_chunk.cuh) is a range of
+// rows of some groups and the columns that they meet; planes lie in blocks (exact_dot_planes.cuh).
 //
-// One block works on one row of a chunk, one warp on one row of q or dO; every sum but D is an integer sum and every maximum exact, D
-// has its tree, so the launch shape cannot change a bit.
+// One block works on one row of a chunk, one warp on one row of q or dO. Every maximum is exact and every sum one of integers but D,
+// which has its tree: the launch shape cannot change a bit.
 //
 // Test: pytest tests/kernels/test_attention.py
 #include "attention_gradient.cuh"
@@ -66,9 +66,9 @@ __device__ __forceinline__ void stack_rows(const float* x, i32* exponents, i8* p
 // exponent and that of q `pairs` is made. Results and the sums l are [groups][T * R].
 // Dynamic shared memory: one float for each of the `width` (D rounded up to a power of two) elements of each warp.
 template <int BITS>
-__device__ __forceinline__ void gradient_rows(const float* dout, const float* out, const float* sums, const i32* q_exponents, float* inner,
-                                              i32* exponents, i8* planes, i32* pairs, i8* z_planes, u32* status, i64 groups, i64 heads,
-                                              i64 tokens, i64 dim, i64 padded, i64 width) {
+__device__ __forceinline__ void gradient_rows(const float* dout, const float* out, const float* sums, const i32* q_exponents,
+                                              float* inner, i32* exponents, i8* planes, i32* pairs, i8* z_planes, u32* status,
+                                              i64 groups, i64 heads, i64 tokens, i64 dim, i64 padded, i64 width) {
     extern __shared__ float products[];
     i64 row = global_index() >> 5, queries = heads * tokens;
     if (row >= groups * queries) return;
@@ -130,32 +130,33 @@ GLOBAL void attention_transpose_planes(const i8* from, i8* to, i64 planes, i64 g
 }
 
 #define ROWS i64 groups, i64 heads, i64 tokens, i64 dim, i64 padded
-#define ATTENTION_KERNELS(BITS)                                                                                                          \
-    GLOBAL void attention_stack_rows_##BITS(const float* x, i32* exponents, i8* planes, u32* status, ROWS) {                             \
-        stack_rows<BITS>(x, exponents, planes, status, groups, heads, tokens, dim, padded);                                              \
-    }                                                                                                                                    \
-    GLOBAL void attention_gradient_rows_##BITS(const float* dout, const float* out, const float* sums, const i32* q_exponents,           \
-                                               float* inner, i32* exponents, i8* planes, i32* pairs, i8* z_planes, u32* status, ROWS,    \
-                                               i64 width) {                                                                              \
-        gradient_rows<BITS>(dout, out, sums, q_exponents, inner, exponents, planes, pairs, z_planes, status, groups, heads, tokens, dim, \
-                            padded, width);                                                                                              \
-    }                                                                                                                                    \
-    GLOBAL void __launch_bounds__(SOFTMAX_THREADS)                                                                                          \
-        attention_softmax_##BITS(const float* scores, const i32* exponents, float* maxima, float* sums, i32* bounds, i8* planes,         \
-                                 u32* status, CHUNK, float scale) {                                                                      \
-        softmax_weights<BITS>(scores, exponents, maxima, sums, bounds, planes, status, CHUNK_OF, scale);                                 \
-    }                                                                                                                                    \
-    GLOBAL void __launch_bounds__(QUERY_THREADS)                                                                                          \
-        attention_query_gradient_##BITS(const float* scores, const float* dp, const float* maxima, const float* sums,                    \
-                                        const float* inner, const i32* exponents, i32* bounds, i8* planes, u32* status, CHUNK,           \
-                                        float scale) {                                                                                   \
-        query_gradient<BITS>(scores, dp, maxima, sums, inner, exponents, bounds, planes, status, CHUNK_OF, scale);                       \
-    }                                                                                                                                    \
-    GLOBAL void __launch_bounds__(KEY_THREADS)                                                                                           \
-        attention_key_gradient_##BITS(const float* scores, const float* dp, const float* maxima, const float* sums,                      \
-                                      const float* inner, const i32* pairs, i32* bounds, i8* planes, u32* status, CHUNK, float scale) {  \
-        key_gradient<BITS>(scores, dp, maxima, sums, inner, pairs, bounds, planes, status, CHUNK_OF, scale);                             \
+#define KERNELS(BITS)                                                                                                               \
+    GLOBAL void attention_stack_rows_##BITS(const float* x, i32* exponents, i8* planes, u32* status, ROWS) {                        \
+        stack_rows<BITS>(x, exponents, planes, status, groups, heads, tokens, dim, padded);                                         \
+    }                                                                                                                               \
+    GLOBAL void attention_gradient_rows_##BITS(const float* dout, const float* out, const float* sums, const i32* q_exponents,      \
+                                               float* inner, i32* exponents, i8* planes, i32* pairs, i8* z_planes, u32* status,     \
+                                               ROWS, i64 width) {                                                                   \
+        gradient_rows<BITS>(dout, out, sums, q_exponents, inner, exponents, planes, pairs, z_planes, status, groups, heads, tokens, \
+                            dim, padded, width);                                                                                    \
+    }                                                                                                                               \
+    GLOBAL void __launch_bounds__(SOFTMAX_THREADS)                                                                                  \
+        attention_softmax_##BITS(const float* scores, const i32* exponents, float* maxima, float* sums, i32* bounds, i8* planes,    \
+                                 u32* status, CHUNK, float scale) {                                                                 \
+        softmax_weights<BITS>(scores, exponents, maxima, sums, bounds, planes, status, CHUNK_OF, scale);                            \
+    }                                                                                                                               \
+    GLOBAL void __launch_bounds__(QUERY_THREADS)                                                                                    \
+        attention_query_gradient_##BITS(const float* scores, const float* dp, const float* maxima, const float* sums,               \
+                                        const float* inner, const i32* exponents, i32* bounds, i8* planes, u32* status, CHUNK,      \
+                                        float scale) {                                                                              \
+        query_gradient<BITS>(scores, dp, maxima, sums, inner, exponents, bounds, planes, status, CHUNK_OF, scale);                  \
+    }                                                                                                                               \
+    GLOBAL void __launch_bounds__(KEY_THREADS)                                                                                      \
+        attention_key_gradient_##BITS(const float* scores, const float* dp, const float* maxima, const float* sums,                 \
+                                      const float* inner, const i32* pairs, i32* bounds, i8* planes, u32* status, CHUNK,            \
+                                      float scale) {                                                                                \
+        key_gradient<BITS>(scores, dp, maxima, sums, inner, pairs, bounds, planes, status, CHUNK_OF, scale);                        \
     }
 
-ATTENTION_KERNELS(14)
-ATTENTION_KERNELS(21)
+KERNELS(14)
+KERNELS(21)

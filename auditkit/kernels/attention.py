@@ -1,8 +1,8 @@
 """Causal attention on the device (cuda/attention.cu around cuda/exact_dot.cu); SPEC.md section 8.
 
 A group is one sequence and one key head with its R query heads, whose T * R rows are stacked token by token. Scores are
-computed in chunks: of queries with the keys that they see, for the output and dQ; in the backward pass once more of keys
-with the queries that see them, for dK and dV. What nobody sees is mostly not computed.
+computed in chunks: of queries with the keys that they see, for the output and dQ; in the backward pass once more of
+keys with the queries that see them, for dK and dV. What nobody sees is mostly not computed.
 """
 
 from __future__ import annotations
@@ -11,10 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from auditkit.kernels.attention_chunks import Chunk, key_chunks, query_chunks
+from auditkit.kernels.attention_chunks import Chunk, Sizes, key_chunks, query_chunks
 from auditkit.kernels.device import Array, Device, blocks_for
 from auditkit.kernels.exact_dot import dot, quantise
-from auditkit.kernels.exact_dot_planes import PLANES, DeviceRows, empty_planes, padded_length
+from auditkit.kernels.exact_dot_planes import (
+    PLANES,
+    DeviceRows,
+    empty_planes,
+    padded_length,
+    plane_bytes,
+    shaped_planes,
+)
 from auditkit.numerics.attention import attention_scale
 
 _BLOCK = 128  # four rows of D elements a block
@@ -32,199 +39,143 @@ class AttentionCache:
     out: Array  # (B, H, T, D) float32
     row_max: Array  # (groups * T * R,) float32
     row_sum: Array  # (groups * T * R,) float32
-    window: int
-
-    @property
-    def sizes(self) -> tuple[int, int, int, int]:
-        """Groups, R, T and the window."""
-        return self.k.batch, self.q.rows // max(1, self.k.rows), self.k.rows, self.window
-
-    @property
-    def dim(self) -> int:
-        """D, elements of a head."""
-        return self.k.length
+    sizes: Sizes
 
 
 def attention_forward(
     device: Device, status: Array, q: Array, k: Array, v: Array, *, window: int, bits: int
 ) -> tuple[Array, AttentionCache]:
     """As `auditkit.numerics.attention.attention_forward`, on device arrays; a non-finite value sets `status`."""
-    batch, heads, tokens, dim = q.shape
-    groups, share = batch * k.shape[1], heads // k.shape[1]
-    rq = _stacked(device, status, q, groups, bits)
+    batch, heads, tokens, dim = (int(size) for size in q.shape)
+    groups = batch * int(k.shape[1])
+    sizes = Sizes(groups, batch * heads // groups, tokens, min(window, tokens))
+    rq = _stacked(device, status, q, sizes, bits)
     rk = quantise(device, status, k.reshape((groups, tokens, dim)), bits)
     rv = quantise(device, status, v.reshape((groups, tokens, dim)), bits)
-    rows = groups * tokens * share
-    row_max, row_sum = device.empty((rows,), np.float32), device.empty((rows,), np.float32)
-    values = _turned(device, [rv])
-    total = device.empty((groups, tokens * share, dim), np.float32)
-    for chunk in query_chunks(groups, share, tokens, window):
-        part = _Part.of_queries(device, chunk, (groups, share, tokens, window))
-        scores = (part.dot(rq, rk),)
-        weights = part.weights("softmax", status, scores, (rv.exponents, row_max, row_sum), dim, bits)
-        del scores
-        part.weighted_sum(weights, values, total)
-    out = _unstacked(device, total, row_sum, q.shape)
-    return out, AttentionCache(rq, rk, rv, out, row_max, row_sum, window)
+    row_max, row_sum = (device.empty((groups * rq.rows,), np.float32) for _ in range(2))
+    work = _Work(device, status, "softmax", (rv.exponents, row_max, row_sum), sizes, query_chunks(sizes))
+    total = work.weighted_sums([(rq, rk)], _turned(device, [rv]))
+    out = _unstacked(device, total, row_sum, q.shape, sizes)
+    return out, AttentionCache(rq, rk, rv, out, row_max, row_sum, sizes)
 
 
 def attention_backward(device: Device, status: Array, dout: Array, cache: AttentionCache) -> tuple[Array, Array, Array]:
     """Gradients of q (B, H, T, D), k and v (B, G, T, D) from dout (B, H, T, D)."""
-    rows = _gradient_rows(device, status, dout, cache)
-    dq = _query_gradient(device, status, rows, cache)
-    dkv = _key_gradient(device, status, rows, cache)
-    shape = (dout.shape[0], cache.k.batch // max(1, dout.shape[0]), cache.k.rows, cache.dim)
-    dv, dk = (dkv[at : at + cache.k.batch].reshape(shape) for at in (0, cache.k.batch))
-    return _unstacked(device, dq, None, dout.shape), dk, dv
+    rows, sizes, groups = _gradient_rows(device, status, dout, cache), cache.sizes, cache.sizes.groups
+    shared = (cache.row_max, cache.row_sum, rows.inner)
+    vectors = (*shared, cache.k.exponents)
+    work = _Work(device, status, "query_gradient", vectors, sizes, query_chunks(sizes))
+    dq = work.weighted_sums([(cache.q, cache.k), (rows.dout, cache.v)], _turned(device, [cache.k]))
+    vectors = (*shared, rows.pairs)
+    work = _Work(device, status, "key_gradient", vectors, sizes, key_chunks(sizes))
+    found = work.weighted_sums([(cache.k, cache.q), (cache.v, rows.dout)], _turned(device, [rows.z, cache.q]))
+    shape = (dout.shape[0], groups // max(1, dout.shape[0]), sizes.tokens, cache.k.length)
+    dv, dk = found[:groups].reshape(shape), found[groups:].reshape(shape)
+    return _unstacked(device, dq, None, dout.shape, sizes), dk, dv
 
 
 @dataclass(frozen=True)
-class _GradientRows:
-    """Of the rows dO: D, float32, and rows in fixed point; of z = dO / l rows in fixed point, and in `pairs`, int32, their
-    exponents beside those of q. Vectors are (groups * T * R,).
-    """
+class _Work:
+    """One way through the scores, chunk by chunk: dots, a kernel of cuda/attention.cu that makes weights of them, and
+    weighted sums.
 
-    inner: Array
-    dout: DeviceRows
-    z: DeviceRows
-    pairs: Array
-
-
-def _query_gradient(device: Device, status: Array, rows: _GradientRows, cache: AttentionCache) -> Array:
-    """dQ (groups, T * R, D) float32."""
-    keys = _turned(device, [cache.k])
-    dq = device.empty((cache.k.batch, cache.q.rows, cache.dim), np.float32)
-    vectors = (cache.row_max, cache.row_sum, rows.inner, cache.k.exponents)
-    for chunk in query_chunks(*cache.sizes):
-        part = _Part.of_queries(device, chunk, cache.sizes)
-        scores = part.dot(cache.q, cache.k), part.dot(rows.dout, cache.v)
-        weights = part.weights("query_gradient", status, scores, vectors, cache.dim, cache.q.bits)
-        del scores
-        part.weighted_sum(weights, keys, dq)
-    return dq
-
-
-def _key_gradient(device: Device, status: Array, rows: _GradientRows, cache: AttentionCache) -> Array:
-    """dV and dK (2 * groups, T, D) float32."""
-    queries = _turned(device, [rows.z, cache.q])
-    dkv = device.empty((2 * cache.k.batch, cache.k.rows, cache.dim), np.float32)
-    vectors = (cache.row_max, cache.row_sum, rows.inner, rows.pairs)
-    for chunk in key_chunks(*cache.sizes):
-        part = _Part.of_keys(device, chunk, cache.sizes)
-        scores = part.dot(cache.k, cache.q), part.dot(cache.v, rows.dout)
-        weights = part.weights("key_gradient", status, scores, vectors, cache.dim, cache.q.bits, results=2)
-        del scores
-        part.weighted_sum(weights, queries, dkv)
-    return dkv
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A chunk on the device: which rows of their operands its dots take, and what its kernels take (CHUNK of
-    cuda/attention_chunk.cuh).
-
-    sizes: groups, R, T and the window of the whole attention.
+    vectors: what the kernel takes besides the dots, each of all groups one after the other.
     """
 
     device: Device
-    groups: slice
-    rows: slice
-    columns: slice
-    query: int
-    key: int
-    sizes: tuple[int, int, int, int]
+    status: Array
+    kernel: str
+    vectors: tuple[Array, ...]
+    sizes: Sizes
+    chunks: list[Chunk]
 
-    @classmethod
-    def of_queries(cls, device: Device, chunk: Chunk, sizes: tuple[int, int, int, int]) -> _Part:
-        """Rows are queries, columns keys."""
-        rows, columns = _stacked_rows(chunk.rows, sizes[1]), chunk.columns
-        return cls(device, chunk.groups, rows, columns, chunk.rows.start, chunk.columns.start, sizes)
+    def weighted_sums(self, factors: list[tuple[DeviceRows, DeviceRows]], summed: DeviceRows) -> Array:
+        """Weighted sums of rows, turned (`summed`): (its matrices, rows of all chunks, D) float32.
 
-    @classmethod
-    def of_keys(cls, device: Device, chunk: Chunk, sizes: tuple[int, int, int, int]) -> _Part:
-        """Rows are keys, columns queries."""
-        rows, columns = chunk.rows, _stacked_rows(chunk.columns, sizes[1])
-        return cls(device, chunk.groups, rows, columns, chunk.columns.start, chunk.rows.start, sizes)
+        factors: whose dots the kernel takes. The kernel makes one matrix of weights a group, or if `summed` has more
+        matrices than there are groups, as many times more.
+        """
+        device, results = self.device, summed.batch // max(1, self.sizes.groups)
+        most = max(chunk.scores for chunk in self.chunks)
+        dots = [device.empty((most,), np.float32) for _ in factors]
+        room = _Room(device, summed.bits, results, self.chunks)
+        into = device.empty((summed.batch, self.chunks[-1].rows.stop, summed.rows), np.float32)
+        for chunk in self.chunks:
+            shape = (chunk.batch, chunk.height, chunk.width)
+            scores = [held[: chunk.scores].reshape(shape) for held in dots]
+            for (a, b), held in zip(factors, scores, strict=True):
+                rows = a.part(batches=chunk.groups, rows=chunk.rows)
+                dot(device, rows, b.part(batches=chunk.groups, rows=chunk.columns), into=held)
+            weights = room.weights(chunk)
+            self._launch(chunk, scores, weights, summed.rows)
+            self._sum(chunk, weights, summed, into)
+        return into
 
-    @property
-    def batch(self) -> int:
-        """Groups of this chunk."""
-        return int(self.groups.stop - self.groups.start)
+    def _launch(self, chunk: Chunk, scores: list[Array], weights: DeviceRows, dim: int) -> None:
+        """The kernel on one chunk."""
+        sizes = self.sizes
+        of_groups = (vector.reshape((sizes.groups, -1))[chunk.groups] for vector in self.vectors)
+        places = (sizes.tokens, sizes.heads, chunk.query, chunk.key, sizes.window)
+        numbers = (np.int32(x) for x in (chunk.batch, chunk.height, chunk.width, weights.padded, *places))
+        arrays = (*scores, *of_groups, weights.exponents, weights.planes, self.status)
+        threads = min(_THREADS[self.kernel], 32 * blocks_for(weights.padded, 32 * _HELD))
+        name = f"attention_{self.kernel}_{weights.bits}"
+        grid = chunk.batch * chunk.height
+        self.device.launch("attention", name, grid, threads, (*arrays, *numbers, attention_scale(dim)))
 
-    def dot(self, a: DeviceRows, b: DeviceRows) -> Array:
-        """(batch, rows, columns) or, for one group, (rows, columns): the chunk of the dots of a and b."""
-        return dot(
-            self.device,
-            a.part(batches=self.groups, rows=self.rows),
-            b.part(batches=self.groups, rows=self.columns),
-        )
-
-    def weights(
-        self,
-        name: str,
-        status: Array,
-        scores: tuple[Array, ...],
-        vectors: tuple[Array, ...],
-        dim: int,
-        bits: int,
-        *,
-        results: int = 1,
-    ) -> DeviceRows:
-        """`results` * batch matrices of weights, made by a kernel from chunks of dots and vectors over all groups."""
-        device, rows, columns = self.device, self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
-        groups, heads, tokens, window = self.sizes
-        count, padded = results * self.batch, padded_length(columns)
-        planes = empty_planes(device, bits, count, rows, padded)
-        exponents = device.empty((count * rows,), np.int32)
-        chunk = (self.batch, rows, columns, padded, tokens, heads, self.query, self.key, min(window, tokens))
-        of_groups = (vector.reshape((groups, -1))[self.groups] for vector in vectors)
-        arrays = (*scores, *of_groups, exponents, planes, status)
-        threads = min(_THREADS[name], 32 * blocks_for(padded, 32 * _HELD))
-        args = (*arrays, *(np.int32(size) for size in chunk), attention_scale(dim))
-        device.launch("attention", f"attention_{name}_{bits}", self.batch * rows, threads, args)
-        return DeviceRows(planes, exponents, bits, count, rows, columns)
-
-    def weighted_sum(self, weights: DeviceRows, rows: DeviceRows, into: Array) -> None:
-        """Weighted sums of rows, turned, to their place in `into`, whose matrices are those of `rows`."""
-        groups, batch = self.sizes[0], self.batch
-        results = weights.batch // batch
-        for result in range(results) if batch < groups else [0]:
-            size = batch if batch < groups else weights.batch  # all groups: the results lie side by side
-            mine = slice(result * batch, result * batch + size)
-            its = slice(result * groups + self.groups.start, result * groups + self.groups.start + size)
-            operand = rows.part(batches=its, columns=self.columns)
-            dot(self.device, weights.part(batches=mine), operand, into=into[its], at=(self.rows.start, 0))
+    def _sum(self, chunk: Chunk, weights: DeviceRows, summed: DeviceRows, into: Array) -> None:
+        """Weighted sums to their place in `into`; of all groups at once, if the chunk has all."""
+        groups, count = self.sizes.groups, chunk.batch
+        at_once = weights.batch if count == groups else count
+        for first in range(0, weights.batch, at_once):
+            start = first // count * groups + chunk.groups.start
+            its = slice(start, start + at_once)
+            operand = summed.part(batches=its, columns=chunk.columns)
+            dot(
+                self.device,
+                weights.part(batches=slice(first, first + at_once)),
+                operand,
+                into=into[its],
+                at=(chunk.rows.start, 0),
+            )
 
 
-def _stacked_rows(tokens: slice, heads: int) -> slice:
-    """The rows of queries of some tokens."""
-    return slice(tokens.start * heads, tokens.stop * heads)
+class _Room:
+    """Memory for the weights of any one of some chunks, `results` matrices a group."""
+
+    def __init__(self, device: Device, bits: int, results: int, chunks: list[Chunk]) -> None:
+        self._bits, self._results = bits, results
+        most = max(plane_bytes(bits, results * c.batch, c.height, padded_length(c.width)) for c in chunks)
+        rows = max(results * chunk.batch * chunk.height for chunk in chunks)
+        self._planes, self._exponents = device.empty((most,), np.int8), device.empty((rows,), np.int32)
+
+    def weights(self, chunk: Chunk) -> DeviceRows:
+        """The weights of a chunk, in place of those of another."""
+        count, padded = self._results * chunk.batch, padded_length(chunk.width)
+        planes = shaped_planes(self._planes, self._bits, count, chunk.height, padded)
+        return DeviceRows(planes, self._exponents, self._bits, count, chunk.height, chunk.width)
 
 
-def _stacked(device: Device, status: Array, x: Array, groups: int, bits: int) -> DeviceRows:
+def _stacked(device: Device, status: Array, x: Array, sizes: Sizes, bits: int) -> DeviceRows:
     """Rows of x (B, H, T, D) float32 in fixed point: (groups, T * R, D). A non-finite element sets `status`."""
-    tokens, dim = (int(size) for size in x.shape[2:])
-    rows = int(x.shape[0] * x.shape[1]) // max(1, groups) * tokens
-    if rows == tokens:
-        return quantise(device, status, x.reshape((groups, tokens, dim)), bits)
+    groups, rows, dim = sizes.groups, sizes.heads * sizes.tokens, int(x.shape[-1])
+    if sizes.heads == 1:
+        return quantise(device, status, x.reshape((groups, rows, dim)), bits)
     made = _empty_rows(device, bits, groups, rows, dim)
-    sizes = tuple(np.int64(size) for size in (groups, rows // max(1, tokens), tokens, dim, made.padded))
-    args = (x, made.exponents, made.planes, status, *sizes)
+    args = (x, made.exponents, made.planes, status, *_numbers(sizes, dim, made.padded))
     device.launch("attention", f"attention_stack_rows_{bits}", blocks_for(groups * rows * 32, _BLOCK), _BLOCK, args)
     return made
 
 
-def _unstacked(device: Device, x: Array, sums: Array | None, shape: tuple[int, ...]) -> Array:
+def _unstacked(device: Device, x: Array, sums: Array | None, shape: tuple[int, ...], sizes: Sizes) -> Array:
     """x (groups, T * R, D) float32 as (B, H, T, D), each row divided by its element of `sums`, if given."""
-    groups, rows, dim = (int(size) for size in x.shape)
-    tokens = int(shape[2])
-    if sums is None and rows == tokens:
+    if sums is None and sizes.heads == 1:
         return x.reshape(shape)
-    y = device.empty(shape, np.float32)
-    sizes = tuple(np.int64(size) for size in (groups, rows // max(1, tokens), tokens, dim))
-    grid = min(blocks_for(groups * rows * blocks_for(dim, 4), 256), 1 << 20)
+    y, dim = device.empty(shape, np.float32), int(shape[-1])
+    rows = sizes.groups * sizes.heads * sizes.tokens
+    grid = min(blocks_for(rows * blocks_for(dim, 4), 256), 1 << 20)
     divisor = np.uint64(0) if sums is None else sums
-    device.launch("attention", "attention_unstack_rows", grid, 256, (x, divisor, y, *sizes))
+    device.launch("attention", "attention_unstack_rows", grid, 256, (x, divisor, y, *_numbers(sizes, dim)))
     return y
 
 
@@ -246,24 +197,38 @@ def _turned(device: Device, sources: list[DeviceRows]) -> DeviceRows:
     return DeviceRows(planes, exponents, first.bits, batch, first.length, first.rows)
 
 
+@dataclass(frozen=True)
+class _GradientRows:
+    """Of the rows dO: D, float32, and rows in fixed point; of z = dO / l rows in fixed point, whose exponents stand in
+    `pairs`, int32, beside those of q. Vectors are (groups * T * R,).
+    """
+
+    inner: Array
+    dout: DeviceRows
+    z: DeviceRows
+    pairs: Array
+
+
 def _gradient_rows(device: Device, status: Array, dout: Array, cache: AttentionCache) -> _GradientRows:
     """What the backward pass takes of the rows of dout (B, H, T, D)."""
-    groups, heads, tokens, _ = cache.sizes
-    rows, dim, bits = heads * tokens, cache.dim, cache.q.bits
+    groups, rows, dim, bits = cache.q.batch, cache.q.rows, cache.q.length, cache.q.bits
     of_dout, of_z = (_empty_rows(device, bits, groups, rows, dim) for _ in range(2))
-    inner = device.empty((groups * rows,), np.float32)
+    inner, pairs = device.empty((groups * rows,), np.float32), of_z.exponents  # nobody needs these alone
     width = 1 << (dim - 1).bit_length()
-    sizes = tuple(np.int64(size) for size in (groups, heads, tokens, dim, of_dout.padded, width))
-    # The exponents of z are not needed apart: they go into the pairs.
-    results = (inner, of_dout.exponents, of_dout.planes, of_z.exponents, of_z.planes)
-    args = (dout, cache.out, cache.row_sum, cache.q.exponents, *results, status, *sizes)
-    grid = blocks_for(groups * rows * 32, _BLOCK)
-    name = f"attention_gradient_rows_{bits}"
+    given = (dout, cache.out, cache.row_sum, cache.q.exponents)
+    results = (inner, of_dout.exponents, of_dout.planes, pairs, of_z.planes, status)
+    args = (*given, *results, *_numbers(cache.sizes, dim, of_dout.padded, width))
+    name, grid = f"attention_gradient_rows_{bits}", blocks_for(groups * rows * 32, _BLOCK)
     device.launch("attention", name, grid, _BLOCK, args, shared=4 * width * (_BLOCK // 32))
-    return _GradientRows(inner, of_dout, of_z, of_z.exponents)
+    return _GradientRows(inner, of_dout, of_z, pairs)
 
 
 def _empty_rows(device: Device, bits: int, batch: int, rows: int, length: int) -> DeviceRows:
     """Room for rows in fixed point."""
     planes = empty_planes(device, bits, batch, rows, padded_length(length))
     return DeviceRows(planes, device.empty((batch * rows,), np.int32), bits, batch, rows, length)
+
+
+def _numbers(sizes: Sizes, *more: int) -> tuple[np.int64, ...]:
+    """What the kernels of rows take: groups, R, T, and what follows."""
+    return tuple(np.int64(number) for number in (sizes.groups, sizes.heads, sizes.tokens, *more))

@@ -22,11 +22,21 @@ def padded_length(length: int) -> int:
     return PIECE if length <= PIECE else blocks_for(length, _STEP) * _STEP
 
 
+def plane_bytes(bits: int, batch: int, rows: int, padded: int) -> int:
+    """Bytes of the digit planes of `batch` matrices of `rows` rows, and of a block of rows that is read beyond."""
+    return (PLANES[bits] * batch * blocks_for(rows, _BLOCK_ROWS) + 1) * _BLOCK_ROWS * padded
+
+
+def shaped_planes(memory: Array, bits: int, batch: int, rows: int, padded: int) -> Array:
+    """The planes in `memory`, int8, of at least plane_bytes."""
+    count, lines = PLANES[bits], batch * blocks_for(rows, _BLOCK_ROWS) * _BLOCK_ROWS
+    return memory[: count * lines * padded].reshape((count, lines, padded))
+
+
 def empty_planes(device: Device, bits: int, batch: int, rows: int, padded: int) -> Array:
     """Memory for the digit planes of `batch` matrices of `rows` rows, readable for a block of rows beyond its end."""
-    count, lines = PLANES[bits], batch * blocks_for(rows, _BLOCK_ROWS) * _BLOCK_ROWS
-    flat = device.empty(((count * lines + _BLOCK_ROWS) * padded,), np.int8)
-    return flat[: count * lines * padded].reshape((count, lines, padded))
+    memory = device.empty((plane_bytes(bits, batch, rows, padded),), np.int8)
+    return shaped_planes(memory, bits, batch, rows, padded)
 
 
 @dataclass(frozen=True)

@@ -122,17 +122,28 @@ def test_rows_longer_than_a_block_holds(device: Any, shape: tuple[int, ...], mon
     check(device, shape, "exponents", 14)
 
 
-@pytest.mark.parametrize("options", [{"poison": 0xFF, "seed": 3}, {"poison": 0x3C, "seed": 4}], ids=str)
-@pytest.mark.parametrize("architecture", ["80", "120"])
 class TestEmulated:
     """Whatever fresh memory holds, in whatever order blocks and threads run."""
 
     pytestmark = EMULATOR_MARKS
 
-    def test_poison(self, architecture: str, options: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize(("poison", "seed"), [(0xFF, 3), (0x3C, 4)])
+    @pytest.mark.parametrize("architecture", ["80", "120"])
+    def test_poison(self, architecture: str, poison: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         cut_small(monkeypatch, 1)
-        check(EmulatedDevice(architecture=architecture, **options), (1, 2, 1, 131, 6, 0), "normal", 14)
-        check(EmulatedDevice(architecture=architecture, **options), (1, 2, 2, 140, 4, 9), "zeros", 21)
+        device = EmulatedDevice(architecture=architecture, poison=poison, seed=seed)
+        check(device, (1, 2, 1, 131, 6, 0), "normal", 14)
+        check(device, (1, 2, 2, 140, 4, 9), "zeros", 21)
+
+    def test_launches_of_one_chunk(self) -> None:
+        """Small models live on few launches."""
+        device: Any = EmulatedDevice()
+        q, k, v, dout = inputs((1, 2, 1, 20, 8, 0), "normal", 7)
+        status = device.zeros((1,), np.uint32)
+        _, held = kernels.attention_forward(device, status, *map(device.upload, (q, k, v)), window=0, bits=14)
+        forward = len(device.launches)
+        kernels.attention_backward(device, status, device.upload(dout), held)
+        assert (forward, len(device.launches) - forward) == (8, 13)
 
 
 @pytest.mark.parametrize("which", range(4))
@@ -159,15 +170,3 @@ def test_a_gradient_that_overflows_sets_the_status(device: Any) -> None:
         assert device.download(status)[0] == 0
         kernels.attention_backward(device, status, device.upload(dout * np.float32(1e30)), held)
         assert device.download(status)[0] == 1
-
-
-def test_one_chunk_takes_no_more_launches(device: Any) -> None:
-    """Small models live on few launches: what each pass takes while all scores are one chunk."""
-    if not isinstance(device, EmulatedDevice):
-        pytest.skip("the emulator lists launches")
-    q, k, v, dout = inputs((1, 2, 1, 20, 8, 0), "normal", 7)
-    status = device.zeros((1,), np.uint32)
-    _, held = kernels.attention_forward(device, status, *map(device.upload, (q, k, v)), window=0, bits=14)
-    forward = len(device.launches)
-    kernels.attention_backward(device, status, device.upload(dout), held)
-    assert (forward, len(device.launches) - forward) == (8, 13)
