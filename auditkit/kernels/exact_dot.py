@@ -105,7 +105,7 @@ def _choose(device: Device, a: Operand, b: Operand) -> str:
     if exact_dot_sm90.suits(device, a, b):
         return "wgmma"
     lacking = a.bits == 21 and int(device.architecture) >= _NO_LARGE_21
-    if lacking or _tiles(a, b, _TILES["large64"]) < device.multiprocessors:
+    if lacking or not exact_dot_sm90.fill(device, _tiles(a, b, _TILES["large64"])):
         return "small"
     return "large128" if device.architecture in _ROOMY and a.padded % _LARGE_K == 0 else "large64"
 

@@ -50,12 +50,17 @@ def fitting(a: Operand) -> str:
     return next((name for name, kernel in KERNELS.items() if a.padded <= kernel.longest.get(a.bits, 0)), "")
 
 
+def fill(device: Device, tiles: int) -> bool:
+    """Whether so many tiles give most multiprocessors one."""
+    return 4 * tiles >= 3 * device.multiprocessors
+
+
 def suits(device: Device, a: Operand, b: Operand) -> bool:
-    """Whether these kernels can run and have a tile for each multiprocessor."""
+    """Whether these kernels can run and have tiles for most multiprocessors."""
     if device.architecture != ARCHITECTURE or not (name := fitting(a)):
         return False
     tiles = a.batch * blocks_for(a.rows, _ROWS) * blocks_for(b.rows, KERNELS[name].columns)
-    return tiles >= device.multiprocessors and (a.batch == 1 or a.padded >= _LEAST_K)
+    return fill(device, tiles) and (a.batch == 1 or a.padded >= _LEAST_K)
 
 
 def launch(device: Device, a: Operand, b: Operand, arguments: tuple[Any, ...], chosen: str) -> None:

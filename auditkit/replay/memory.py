@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from auditkit.formats.recipe import Recipe
+from auditkit.kernels import attention_chunks
 from auditkit.model.params import ParamSpec, layer_prefix, parameter_count, parameter_table
 from auditkit.model.plan import Plan
 
@@ -129,19 +130,25 @@ class Sizes:
         share, length = model.num_heads // model.num_kv_heads, model.context_length
         if self.cuda:
             groups = key_heads or model.num_kv_heads * self.recipe.batch.micro_batch_sequences
-            return groups * share * length * length * (8 + 2 * self.body)  # scores, dS, and the rows of two products
+            if self.recipe.numerics.body_bits == 24:
+                return groups * share * length * length * (8 + 2 * self.body)  # scores, dS, and two of them turned
+            sizes = attention_chunks.Sizes(groups, share, length, min(model.sliding_window, length))
+            queries = max(chunk.scores for chunk in attention_chunks.query_chunks(sizes))
+            keys = max(chunk.scores for chunk in attention_chunks.key_chunks(sizes))
+            return max(queries * (8 + self.body), keys * (8 + 2 * self.body))  # dots, and weights of one or two results
         span = min(model.sliding_window or length, length)
         return 3 * 4 * share * length * (span + 64) // (1 if model.sliding_window else 2)  # a group's e, dS and dP
 
     def work(self, key_heads: int) -> int:
         """Bytes of the backward pass of a layer besides its cache and its weights."""
         model = self.recipe.model
-        queries = model.num_heads * model.head_dim
+        queries, keys = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
         gated = 12 + 2 * self.body  # bytes an element of dy, dgate and dup, and of the rows and columns of one of them
         if self.cuda:
             gated = max(gated, 8 + 4 * self.body)  # of dy and dup, and of the rows and columns of both
         mlp = self.tokens * (gated * model.ffn_size + 8 * model.hidden_size)
-        attention = self.tokens * (4 * (4 * queries + 2 * model.hidden_size) + 2 * self.body * queries)
+        rows = 4 if self.cuda else 2  # of dO and z; on a card also z and q turned
+        attention = self.tokens * (4 * (4 * queries + 2 * model.hidden_size + 2 * keys) + rows * self.body * queries)
         return max(mlp, attention + self.attention(key_heads))
 
     @property
