@@ -1,7 +1,7 @@
 """Attention on a CUDA card, forward and backward: time, memory, and torch's fused bfloat16 attention beside it.
 
     python -m bench.attention [--batch 4] [--heads 16] [--keys 4] [--tokens 4096] [--dim 128] [--window 0 1024]
-                              [--bits 14] [--rows 16384] [--wgmma] [--profile]
+                              [--bits 14] [--rows 16384] [--profile]
 
 Times are the least of some calls, by the device's own events, and hold the launches from Python. Useful arithmetic is
 that of the pairs which see each other, two products forward and five backward. --profile says where the time goes, a
@@ -53,7 +53,7 @@ def main() -> None:
     asked = _arguments()
     if asked.rows:
         attention_chunks.QUERY_ROWS, attention_chunks.KEY_ROWS = asked.rows, asked.rows // 2
-    device = Device(wgmma=asked.wgmma)
+    device = Device()
     print(device.describe())
     for window in asked.window:
         with device.use():
@@ -70,7 +70,6 @@ def _arguments() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--window", type=int, nargs="+", default=[0, 1024])
     parser.add_argument("--rows", type=int, default=0, help="rows of queries of a chunk's result")
-    parser.add_argument("--wgmma", action="store_true")
     parser.add_argument("--profile", action="store_true")
     return parser.parse_args()
 

@@ -26,27 +26,26 @@ __device__ __forceinline__ i64 row_by_heads(i64 group, i64 n, i64 tokens, i64 he
     return (group * heads + d.rest) * tokens + d.quotient;
 }
 
-// A row of D elements, each divided by `by`, to fixed point by one warp (SPEC.md section 3); returns its exponent.
+// A row of D elements, each divided by `by`, to fixed point by one warp (SPEC.md section 3); its exponent to *exponent, in lane 0.
 template <int BITS>
-__device__ __forceinline__ i32 round_row(const float* x, float by, i32 dim, i32 padded, const RowPlanes& to, u32* status) {
-    i32 lane = threadIdx.x & 31, largest = 0;
+__device__ __forceinline__ void round_row(const float* x, float by, i32 dim, i32 padded, const RowPlanes& to, i32* exponent,
+                                          u32* status) {
+    i32 lane = threadIdx.x & 31;
+    u32 largest = 0;
     for (i32 at = lane * 4; at < dim; at += 128) {
         Quad quad = load_quad(x, at, dim);
 #pragma unroll
-        for (int c = 0; c < 4; c++) largest = max(largest, (i32)(bits_of(quad.v[c] / by) & 0x7fffffffu));
+        for (int c = 0; c < 4; c++) largest = larger(largest, magnitude(quad.v[c] / by));
     }
-    largest = warp_max_int(largest);
-    bool finite = largest < 0x7f800000;
-    i32 exponent = finite ? row_exponent(float_of((u32)largest)) : ZERO_ROW;
-    if (!finite && lane == 0) atomicOr(status, NOT_FINITE);
+    largest = warp_max(largest);
+    if (lane == 0) note_exponent(largest, exponent, status);
+    Scale scale = scale_to_fixed<BITS>(largest);
     for (i32 at = lane * 4; at < padded; at += 128) {
         Quad quad = load_quad(x, at, dim);
-        i32 q[4];
 #pragma unroll
-        for (int c = 0; c < 4; c++) q[c] = finite ? fixed_of<BITS>(quad.v[c] / by, exponent) : 0;
-        to.store<BITS>(at, q);
+        for (int c = 0; c < 4; c++) quad.v[c] = (quad.v[c] / by * scale.first) * scale.second;
+        to.store<BITS>(at, quad);
     }
-    return exponent;
 }
 
 // Rows x float [groups][R][T][D] as fixed-point rows [groups][T * R]; exponents i32 and planes in that order.
@@ -58,8 +57,7 @@ __device__ __forceinline__ void stack_rows(const float* x, i32* exponents, i8* p
     Division d = divide(row, queries);
     const float* from = x + row_by_heads(d.quotient, d.rest, tokens, heads) * dim;
     RowPlanes to(planes, layout_of(groups, queries, padded), (i32)d.quotient, (i32)d.rest);
-    i32 exponent = round_row<BITS>(from, 1.0f, (i32)dim, (i32)padded, to, status);
-    if ((threadIdx.x & 31) == 0) exponents[row] = exponent;
+    round_row<BITS>(from, 1.0f, (i32)dim, (i32)padded, to, exponents + row, status);
 }
 
 // Of each row dO and O, float [groups][R][T][D]: D, the fixed-point row dO with its exponent, and the one of z = dO / l, of whose
@@ -77,11 +75,11 @@ __device__ __forceinline__ void gradient_rows(const float* dout, const float* ou
     float dot = inner_product(out + at, dout + at, dim, width, products + (threadIdx.x >> 5) * width);
     Layout layout = layout_of(groups, queries, padded);
     RowPlanes to(planes, layout, (i32)d.quotient, (i32)d.rest), to_z(z_planes, layout, (i32)d.quotient, (i32)d.rest);
-    i32 of_dout = round_row<BITS>(dout + at, 1.0f, (i32)dim, (i32)padded, to, status);
-    i32 of_z = round_row<BITS>(dout + at, sums[row], (i32)dim, (i32)padded, to_z, status);
+    i32 of_z = 0;
+    round_row<BITS>(dout + at, 1.0f, (i32)dim, (i32)padded, to, exponents + row, status);
+    round_row<BITS>(dout + at, sums[row], (i32)dim, (i32)padded, to_z, &of_z, status);
     if ((threadIdx.x & 31) == 0) {
         inner[row] = dot;
-        exponents[row] = of_dout;
         pairs[row] = pair_of(q_exponents[row], of_z);
     }
 }

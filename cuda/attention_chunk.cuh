@@ -5,6 +5,7 @@
 #pragma once
 #include "attention_weights.cuh"
 #include "quad.cuh"
+#include "quantise_digits.cuh"
 
 #define QUADS 4  // of columns that a thread holds
 
@@ -102,9 +103,10 @@ struct RowPlanes {
     __device__ __forceinline__ RowPlanes(i8* planes, const Layout& layout, i32 of, i32 row)
         : begin(planes + layout.place(of, row & ~63, 0)), plane(layout.plane), line(row & 63) {}
 
+    // Four numbers of integer parts, rounded.
     template <int BITS>
-    __device__ __forceinline__ void store(i32 at, const i32* q) const {
-        store_digits<BITS>(begin + (i64)(at >> 6) * BLOCK_BYTES, place_in_block(line, at & 63), plane, q);
+    __device__ __forceinline__ void store(i32 at, const Quad& q) const {
+        store_words(begin + (i64)(at >> 6) * BLOCK_BYTES + place_in_block(line, at & 63), plane, words_of<BITS>(q.v, Scale{1.0f, 1.0f}));
     }
 };
 

@@ -79,12 +79,13 @@ __device__ __forceinline__ void query_gradient(const float* scores, const float*
         if (tiles > 1) slopes_of_query(ds, s, from, tile, seen, c.columns, wide, query, scale);
 #pragma unroll
         for (int p = 0; p < QUADS; p++) {
-            i32 at = column_of(tile, p), q[4] = {};
+            i32 at = column_of(tile, p);
+            Quad q = {};
             if (at >= c.padded) continue;
             if (seen.meets(at)) {
                 IntQuad exponent = read_quad(x, at, c.columns, wide);
 #pragma unroll
-                for (int i = 0; i < 4; i++) q[i] = weight_of<BITS>(ds[p].v[i], exponent.v[i], bound);
+                for (int i = 0; i < 4; i++) q.v[i] = weight_of<BITS>(ds[p].v[i], exponent.v[i], bound);
             }
             to.store<BITS>(at, q);
         }
@@ -171,7 +172,8 @@ __device__ __forceinline__ void key_gradient(const float* scores, const float* d
         if (tiles > 1) slopes_of_key(e, ds, s, from, tile, seen, c.columns, wide, queries, scale);
 #pragma unroll
         for (int p = 0; p < QUADS; p++) {
-            i32 at = column_of(tile, p), q[4] = {};
+            i32 at = column_of(tile, p);
+            Quad q = {};
             if (at >= c.padded) continue;
             if (!seen.meets(at)) {
                 to_e.store<BITS>(at, q);
@@ -180,10 +182,10 @@ __device__ __forceinline__ void key_gradient(const float* scores, const float* d
             }
             IntQuad pair = read_quad(queries.exponents, at, c.columns, wide);
 #pragma unroll
-            for (int i = 0; i < 4; i++) q[i] = seen.has(at + i) ? weight_of_share<BITS>(e[p].v[i], of_z(pair.v[i]), top) : 0;
+            for (int i = 0; i < 4; i++) q.v[i] = seen.has(at + i) ? weight_of_share<BITS>(e[p].v[i], of_z(pair.v[i]), top) : 0.0f;
             to_e.store<BITS>(at, q);
 #pragma unroll
-            for (int i = 0; i < 4; i++) q[i] = weight_of<BITS>(ds[p].v[i], of_q(pair.v[i]), bound);
+            for (int i = 0; i < 4; i++) q.v[i] = weight_of<BITS>(ds[p].v[i], of_q(pair.v[i]), bound);
             to_ds.store<BITS>(at, q);
         }
     }

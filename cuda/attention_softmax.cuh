@@ -61,7 +61,8 @@ __device__ __forceinline__ void softmax_weights(const float* scores, const i32* 
         }
 #pragma unroll
         for (int p = 0; p < QUADS; p++) {
-            i32 at = column_of(tile, p), q[4] = {};
+            i32 at = column_of(tile, p);
+            Quad q = {};
             if (at >= c.padded) continue;
             if (seen.meets(at)) {
                 IntQuad exponent = read_quad(x, at, c.columns, wide);
@@ -70,7 +71,7 @@ __device__ __forceinline__ void softmax_weights(const float* scores, const i32* 
                     float e = seen.has(at + i) ? exp_nonpositive(held[p].v[i] - largest) : 0.0f;
                     finite = finite && is_finite(e);  // a score of -inf has the weight 0; one of +inf or NaN has none
                     total += __float2int_rn(e * 1073741824.0f);
-                    q[i] = seen.has(at + i) ? weight_of_share<BITS>(e, exponent.v[i], bound) : 0;
+                    q.v[i] = seen.has(at + i) ? weight_of_share<BITS>(e, exponent.v[i], bound) : 0.0f;
                 }
             }
             to.store<BITS>(at, q);

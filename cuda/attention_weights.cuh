@@ -14,26 +14,23 @@ __device__ __forceinline__ i32 product_exponent(float w, i32 x, i32 bound) {
     return e > bound ? e : bound;
 }
 
-// rint(v) for |v| < 2^22: 1.5 * 2^23 + v lies where neighbours are 1 apart. Any number for a v that is not finite.
-__device__ __forceinline__ i32 nearest(float v) { return (i32)(bits_of(v + 12582912.0f) - 0x4b400000u); }
-
-// rint(w * 2^(x - bound + BITS - 1)) for |w| * 2^x <= 2^bound; 0 for a row of zeros. Any number for a w that is not finite, in a step
-// that has failed.
+// What is rounded to the integer weight rint(w * 2^(x - bound + BITS - 1)), for |w| * 2^x <= 2^bound; 0 for a row of zeros. Anything
+// for a w that is not finite, in a step that has failed.
 //
 // The power of two is taken in two factors, of which the first product only loses bits below 2^-126 where the second makes it
 // smaller still, and 0. For w != 0 the power is at most 2^(149 + BITS - 1); below 2^-240 nothing is left.
 template <int BITS>
-__device__ __forceinline__ i32 weight_of(float w, i32 x, i32 bound) {
+__device__ __forceinline__ float weight_of(float w, i32 x, i32 bound) {
     i32 shift = min(max(x - bound + BITS - 1, -240), 240), half = shift >> 1;
     float first = x == ZERO_ROW ? 0.0f : power_of_two(half);
-    return nearest((w * first) * power_of_two(shift - half));
+    return (w * first) * power_of_two(shift - half);
 }
 
 // weight_of for 0 <= w <= 1 and x <= bound, where one factor will do: below 2^-126 it makes 0 of any such w.
 template <int BITS>
-__device__ __forceinline__ i32 weight_of_share(float w, i32 x, i32 bound) {
+__device__ __forceinline__ float weight_of_share(float w, i32 x, i32 bound) {
     i32 shift = x - bound + BITS - 1;
-    return nearest(w * (x == ZERO_ROW || shift < -126 ? 0.0f : power_of_two(shift)));
+    return w * (x == ZERO_ROW || shift < -126 ? 0.0f : power_of_two(shift));
 }
 
 __device__ __forceinline__ float warp_max_float(float value) {
