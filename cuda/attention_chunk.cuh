@@ -110,13 +110,14 @@ struct RowPlanes {
     }
 };
 
-// Over all threads of a block, for each of them. `places` (32 of shared memory) belongs to one call alone. All are exact in any order.
+// Over all threads of a block, for each of them. `places` (32 of shared memory) belongs to one call alone; `none` changes no fold. All
+// are exact in any order.
 template <class T, class Fold>
-__device__ __forceinline__ T over_block(T value, T* places, Fold fold) {
+__device__ __forceinline__ T over_block(T value, T* places, T none, Fold fold) {
     value = fold(value);
     if (blockDim.x == 32) return value;
     if ((threadIdx.x & 31) == 0) places[threadIdx.x >> 5] = value;
     __syncthreads();
     i32 lane = threadIdx.x & 31, warps = (i32)blockDim.x >> 5;
-    return fold(places[lane < warps ? lane : 0]);
+    return fold(lane < warps ? places[lane] : none);
 }

@@ -69,7 +69,7 @@ __device__ __forceinline__ void query_gradient(const float* scores, const float*
             }
         }
     }
-    bound = settled(over_block(bound, bounds_of_warps, [](i32 v) { return warp_max_int(v); }));
+    bound = settled(over_block(bound, bounds_of_warps, (i32)NO_BOUND, [](i32 v) { return warp_max_int(v); }));
     if (!finite) atomicOr(status, NOT_FINITE);
     if (threadIdx.x == 0) bounds[blockIdx.x] = bound;
 
@@ -157,8 +157,8 @@ __device__ __forceinline__ void key_gradient(const float* scores, const float* d
             }
         }
     }
-    bound = settled(over_block(bound, slopes_of_warps, [](i32 v) { return warp_max_int(v); }));
-    top = over_block(top, largest_of_warps, [](i32 v) { return warp_max_int(v); });
+    bound = settled(over_block(bound, slopes_of_warps, (i32)NO_BOUND, [](i32 v) { return warp_max_int(v); }));
+    top = over_block(top, largest_of_warps, (i32)ZERO_ROW, [](i32 v) { return warp_max_int(v); });
     if (!finite) atomicOr(status, NOT_FINITE);
     if (threadIdx.x == 0) {
         bounds[blockIdx.x] = top;

@@ -47,8 +47,8 @@ __device__ __forceinline__ void softmax_weights(const float* scores, const i32* 
             }
         }
     }
-    largest = over_block(largest, maxima_of_warps, [](float v) { return warp_max_float(v); });
-    bound = over_block(bound, bounds_of_warps, [](i32 v) { return warp_max_int(v); });
+    largest = over_block(largest, maxima_of_warps, -float_of(0x7f800000u), [](float v) { return warp_max_float(v); });
+    bound = over_block(bound, bounds_of_warps, (i32)ZERO_ROW, [](i32 v) { return warp_max_int(v); });
 
     RowPlanes to(planes, layout_of(c.batch, c.rows, c.padded), group, row);
     i64 total = 0;
@@ -77,7 +77,7 @@ __device__ __forceinline__ void softmax_weights(const float* scores, const i32* 
             to.store<BITS>(at, q);
         }
     }
-    total = over_block(total, sums_of_warps, [](i64 v) { return warp_sum_i64(v); });
+    total = over_block(total, sums_of_warps, (i64)0, [](i64 v) { return warp_sum_i64(v); });
     if (!finite) atomicOr(status, NOT_FINITE);
     if (threadIdx.x == 0) {
         i64 at = (i64)group * c.tokens * c.heads + (i64)c.query * c.heads + row;
