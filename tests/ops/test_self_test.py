@@ -18,7 +18,7 @@ from auditkit.numerics.product import LaterRows
 from tests.ops import float_env
 
 # What computes nothing: moves between host and device, and digests of pieces, made of block_nodes.
-NO_OPS = {"name", "place", "host", "TensorDigest"}
+NO_OPS = {"name", "place", "bring", "host", "TensorDigest"}
 OPS = sorted(set(reference.__all__) - NO_OPS)
 
 
@@ -112,6 +112,8 @@ class Flipped:
 
     def flip(self, x: Any) -> Any:
         """x with one bit changed: the last of a number, the integer of a fixed-point row, the digest's first."""
+        if isinstance(x, tuple):  # the operands of one result
+            return (self.flip(x[0]), *x[1:])
         if isinstance(x, Rows):
             values = x.values.copy()
             at = np.unravel_index(self.place(values.size), values.shape)
@@ -155,6 +157,11 @@ OUTPUTS = {
     "swiglu_backward": 2,
     "swiglu_forward": 2,
     "attention_forward": 2,
+    "quantise_both": 2,
+    "quantise_keep": 2,
+    "rms_norm_keep": 2,
+    "swiglu_keep": 2,
+    "swiglu_backward_both": 2,
 }
 FLIPS = [(op, item, last) for op in OPS for item in range(OUTPUTS.get(op, 1)) for last in (False, True)]
 
