@@ -30,6 +30,8 @@ NEEDED = (
     "auditkit/trust/page.html",
     "auditkit/trust/page.js",
     "auditkit/kernels/cuda_source/common.cuh",
+    "auditkit/native/source/common.h",
+    "auditkit/native/source/dot.c",
 )
 SOURCE = "from auditkit.audit.source import source_digest; print(source_digest())"
 NEVER = ("torch", "cupy", "nvidia", "cuda", "triton", "tokenizers", "matplotlib")

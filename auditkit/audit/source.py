@@ -17,7 +17,7 @@ from auditkit.store.disk import reading
 SOURCE_ROOT = "auditkit source root v1"
 FORMAT = "auditkit/source/v1"
 # The program, the specification and its known answers, the page, the kernels. What else lies in a folder is no source.
-SUFFIXES = frozenset({".css", ".cu", ".cuh", ".html", ".js", ".json", ".md", ".py"})
+SUFFIXES = frozenset({".c", ".css", ".cu", ".cuh", ".h", ".html", ".js", ".json", ".md", ".py"})
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from auditkit.native.library import NOT_TAME, Library
-from auditkit.numerics import cross_entropy, exact_sum, rms_norm
+from auditkit.numerics import cross_entropy, exact_sum, global_norm, rms_norm
 from auditkit.numerics.arrays import F32, I64, IntArray
 from auditkit.numerics.exact_sum import LOSS_UNIT
+from auditkit.numerics.lists import Each
 from auditkit.numerics.rms_norm import RmsNormCache
 from auditkit.numerics.swiglu import SwigluCache
 
@@ -18,8 +20,8 @@ class Elementwise:
     """The ops of one library that treat elements or rows alone."""
 
     OPS = (
-        "to_fixed", "rms_norm_forward", "rms_norm_backward", "swiglu_forward", "swiglu_backward", "cross_entropy",
-        "cross_entropy_rows",
+        "to_fixed", "squares", "rms_norm_forward", "rms_norm_backward", "swiglu_forward", "swiglu_backward",
+        "cross_entropy", "cross_entropy_rows",
     )  # fmt: skip
 
     def __init__(self, library: Library) -> None:
@@ -32,6 +34,19 @@ class Elementwise:
         out: I64 = np.empty(x.shape, np.int64)
         self._library.call("to_fixed", x, x.size, unit, out)
         return out
+
+    def squares(self, grads: Sequence[F32], each: Each = map) -> int:
+        """As lists.squares."""
+        return sum(each(self._squares, grads))
+
+    def _squares(self, grad: F32) -> int:
+        if grad.size >= 1 << 31:
+            return global_norm.squares(grad)
+        parts = np.empty(4, np.int64)
+        self._library.call("squares", np.ascontiguousarray(grad), grad.size, parts)
+        high, high_rest, low, low_rest = (int(part) for part in parts)
+        shift = global_norm.LOW_UNIT - global_norm.HIGH_UNIT
+        return (((high << 32) + high_rest) << shift) + (low << 32) + low_rest
 
     def rms_norm_forward(self, x: F32, weight: F32, eps: np.float32) -> tuple[F32, RmsNormCache]:
         """As rms_norm.rms_norm_forward."""

@@ -115,3 +115,26 @@ def test_to_fixed(native: NativeOps, size: int, unit: int) -> None:
     for value in (*NOT_FINITE, np.float32(2.0 ** (62 - unit)), np.float32(-(2.0 ** (62 - unit)))):
         with pytest.raises(NonFinite):
             native.to_fixed(np.append(x, value), unit)
+
+
+@SIZES
+@pytest.mark.parametrize(("low", "high"), [(-149, 15), (-40, -2), (-2, 15), (-20, 1)])
+def test_squares(native: NativeOps, size: int, low: int, high: int) -> None:
+    """On both sides of 1, above which a sum is kept in halves, and up to just below 2^32."""
+    grads = [floats(1, size, low=low, high=high), normals(2, size), np.zeros((2, 3), np.float32)]
+    assert native.squares(grads) == reference.squares(grads)
+
+
+@pytest.mark.parametrize("value", [*NOT_FINITE, np.float32(65536), np.float32(-1e30)])
+def test_squares_without_a_norm(native: NativeOps, value: np.float32) -> None:
+    for place in (0, 7, 8, 9):
+        grad = normals(1, 10)
+        grad[place] = value
+        for ops in (reference, native):
+            with pytest.raises(NonFinite):
+                ops.squares([grad])
+
+
+def test_many_large_squares(native: NativeOps) -> None:
+    grad = np.full(300_001, 65_535.9, np.float32)
+    assert native.squares([grad]) == reference.squares([grad])
