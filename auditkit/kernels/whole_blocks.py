@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-LARGE = 4 << 20  # bytes; smaller blocks share one pool of CuPy's
-UNIT = 512 << 10  # sizes of large blocks are whole multiples
+LARGE = 1 << 20  # bytes; smaller blocks share one pool of CuPy's
+UNIT = 128 << 10  # sizes of large blocks are whole multiples
 
 
 class WholeBlocks:

@@ -27,7 +27,12 @@ from tests.golden.make_training import RECIPES, tokens_of
 def main() -> None:
     """Run all; any difference from the reference ends with an error."""
     device = Device()
-    ops = CudaOps(device)
+    with device.use():
+        _run(device, CudaOps(device))
+    print("every kernel ran")
+
+
+def _run(device: Device, ops: CudaOps) -> None:
     self_test.check_known_answers(ops, ops.place)
     for recipe in RECIPES.values():
         _steps(CudaBackend(ops, 1, "gpu"), recipe)
@@ -51,7 +56,6 @@ def main() -> None:
     normal.normal(device, 1, "a", (10, 7), np.float32(1))
     _operands(ops)
     device.synchronize()
-    print("every kernel ran")
 
 
 def _operands(ops: CudaOps) -> None:

@@ -144,7 +144,7 @@ def test_what_a_pool_held_before_counts() -> None:
     held = before.malloc(60 * MIB)
     pool = limited(64 * MIB, before)
     with pytest.raises(OutOfMemory):
-        pool.malloc(LARGE + 1)
+        pool.malloc(5 * MIB)
     del held
     pool.malloc(64 * MIB)
     assert pool.get_limit() == 64 * MIB
