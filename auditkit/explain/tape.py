@@ -18,6 +18,7 @@ from auditkit.formats.digest import Digest, content_digest
 from auditkit.formats.limits import LIMITS
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.trace import TracedOp
+from auditkit.model.composed import ComposedOps
 from auditkit.model.network import Network, prepare
 from auditkit.model.ops import Ops
 from auditkit.model.params import EMBED, HEAD, parameter_table
@@ -104,8 +105,8 @@ def traced(ops: Ops, tape: Tape) -> Ops:
     return cast(Ops, _TracedOps(ops, tape))
 
 
-class _TracedOps:
-    """Hands everything through; methods of the three tables above are noted."""
+class _TracedOps(ComposedOps):
+    """Hands everything through; methods of the three tables above are noted, as are the parts of combined ops."""
 
     def __init__(self, ops: Ops, tape: Tape) -> None:
         self._ops, self._tape = ops, tape
@@ -117,20 +118,6 @@ class _TracedOps:
         if name in _LISTS:
             return self._noting(name, plain, self._lists)
         return self._noting(name, plain, self._scalars) if name in _SCALARS else plain
-
-    def rms_norm_keep(self, x: F32, weight: F32, eps: np.float32, bits: int) -> Any:
-        """As the composition that it is, so that the result is noted."""
-        y, cache = self.rms_norm_forward(x, weight, eps)
-        return *self._ops.quantise_keep(y, bits), cache
-
-    def swiglu_keep(self, gate: F32, up: F32, bits: int) -> Any:
-        """The same."""
-        y, cache = self.swiglu_forward(gate, up)
-        return *self._ops.quantise_keep(y, bits), cache
-
-    def swiglu_backward_both(self, dy: F32, cache: Any, bits: int) -> Any:
-        """The same."""
-        return tuple(self._ops.quantise_both(made, bits) for made in self.swiglu_backward(dy, cache))
 
     @staticmethod
     def _noting(name: str, plain: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:

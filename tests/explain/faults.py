@@ -17,7 +17,7 @@ import numpy as np
 from auditkit.formats.recipe import Recipe
 from auditkit.model.state import State, initial_state
 from auditkit.model.totals import ExactTotals, FoldedTotals
-from auditkit.numerics import reference
+from auditkit.numerics import operands, reference
 from auditkit.numerics.exact_sum import GRADIENT_UNIT
 
 STEP = 5  # the step of the fault; the states before and after it are published
@@ -64,8 +64,15 @@ def _patch(target: Any, name: str, make: Callable[[Any], Any]) -> Context:
     return mock.patch.object(target, name, make(getattr(target, name)))
 
 
-def _ops(name: str, make: Callable[[Any], Any]) -> Context:
-    return _patch(reference, name, make)
+@contextlib.contextmanager
+def _ops(name: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    """An op of the reference, also where others are made of it."""
+    changed = make(getattr(reference, name))
+    with contextlib.ExitStack() as patches:
+        for module in (reference, operands):
+            if hasattr(module, name):
+                patches.enter_context(mock.patch.object(module, name, changed))
+        yield
 
 
 # Learning rate

@@ -9,6 +9,7 @@ import numpy as np
 
 from auditkit.errors import MachineFault
 from auditkit.formats.recipe import Recipe
+from auditkit.model.composed import ComposedOps
 from auditkit.model.pieces_step import Room
 from auditkit.model.state import State
 from auditkit.model.step import StepResult
@@ -17,7 +18,7 @@ from auditkit.numerics.arrays import IntArray
 from auditkit.replay.backend import Backend
 
 
-class FlippedOps:
+class FlippedOps(ComposedOps):
     """The reference ops; when `armed`, the next call of `name` flips one bit of its first result."""
 
     def __init__(self, name: str, *, always: bool = False) -> None:

@@ -1,0 +1,27 @@
+"""The ops that combine others, made of those of an object that passes on, notes or changes the ops it is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from auditkit.numerics.arrays import F32
+
+
+class ComposedOps:
+    """`rms_norm_keep`, `swiglu_keep` and `swiglu_backward_both` as auditkit.numerics.operands describes them."""
+
+    def rms_norm_keep(self: Any, x: F32, weight: F32, eps: np.float32, bits: int) -> Any:
+        """`rms_norm_forward`, then `quantise_keep`."""
+        y, cache = self.rms_norm_forward(x, weight, eps)
+        return *self.quantise_keep(y, bits), cache
+
+    def swiglu_keep(self: Any, gate: F32, up: F32, bits: int) -> Any:
+        """`swiglu_forward`, then `quantise_keep`."""
+        y, cache = self.swiglu_forward(gate, up)
+        return *self.quantise_keep(y, bits), cache
+
+    def swiglu_backward_both(self: Any, dy: F32, cache: Any, bits: int) -> Any:
+        """`swiglu_backward`, then `quantise_both` of each result."""
+        return tuple(self.quantise_both(made, bits) for made in self.swiglu_backward(dy, cache))
