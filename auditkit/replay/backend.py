@@ -115,6 +115,9 @@ class Backend:
         """The state with its arrays as NumPy arrays."""
         return state
 
+    def let_go(self, state: State) -> None:
+        """Give back the memory of a placed state that nobody uses any more, where there is little of it: not here."""
+
     def step(
         self,
         state: State,
@@ -295,6 +298,12 @@ class CudaBackend(Backend):
     def host(self, state: State) -> State:
         """The state as NumPy arrays."""
         return self.on_device(lambda: _moved(state, self.ops.host))
+
+    def let_go(self, state: State) -> None:
+        """As Backend: the state is empty afterwards, whoever holds it."""
+        for role in (state.params, state.adam_m, state.adam_v):
+            if isinstance(role, dict):
+                role.clear()
 
 
 def _moved(state: State, move: Callable[[Any], Any]) -> State:

@@ -125,16 +125,21 @@ def leaves(run: Run, number: int) -> tuple[MicroBatchLeaf, ...]:
 
 
 def _again(fresh: Run, backend: Backend, number: int, start: int, state: State) -> State:
-    """The start state once more, in other memory."""
-    if number == start:
-        return backend.place(start_state(fresh, start, hold=backend.holds)[0])
-    return copied_in(backend, state)
+    """The start state once more: in other memory; on a card, which may have no room for both, in place of the first."""
+    again = start_state(fresh, start, hold=backend.holds)[0] if number == start else _on_host(backend, state)
+    backend.let_go(state)
+    return backend.place(again)
 
 
 def copied_in(backend: Backend, state: State) -> State:
-    """A state that was computed here, in other memory of the same back end; one from a device is no copy twice."""
+    """A state that was computed here, in other memory of the same back end."""
+    return backend.place(_on_host(backend, state))
+
+
+def _on_host(backend: Backend, state: State) -> State:
+    """The state in other memory, on the host; what comes from a device is a copy already."""
     host = backend.host(state)
-    return backend.place(copied(host) if host is state else host)
+    return copied(host) if host is state else host
 
 
 def copied(state: State) -> State:

@@ -183,7 +183,8 @@ class Sizes:
 def plain_bytes(recipe: Recipe, workers: int, cuda: bool) -> Bytes:
     """The plain way: all in memory, `workers` micro-batches side by side.
 
-    It is enough for every verdict: the replay before a mismatch has its own copy of the start state beside the first.
+    It is enough for every verdict: the replay before a mismatch has its own copy of the start state, in main memory
+    beside the first, on a card in its place.
     """
     sizes = sizes_of(recipe, cuda)
     rows = 2 * sizes.body * sizes.parameters
@@ -193,7 +194,7 @@ def plain_bytes(recipe: Recipe, workers: int, cuda: bool) -> Bytes:
     batches = workers * (recipe.model.num_layers * sizes.cache + max(head, sizes.work(0)))
     parts = (
         (STATES, 24 * sizes.parameters),
-        (READ_AGAIN, 12 * sizes.parameters),
+        (READ_AGAIN, 0 if cuda else 12 * sizes.parameters),
         ("fixed-point weights", rows),
         (GRADIENTS, sums + gradients),
         ("micro-batches", batches),

@@ -86,6 +86,11 @@ class Planned(Backend):
         params, adam_m, adam_v = (_OnDevice(self.inner, state.role(role)) for role in ROLES)
         return State(state.step, params, adam_m, adam_v, found=state.found)
 
+    def let_go(self, state: State) -> None:
+        """As Backend."""
+        if self.holds:
+            self.inner.let_go(state)
+
     def place(self, state: State) -> State:
         """As Backend; with a plan, what a step reads again and again is put where it wants it. Raises Damaged."""
         if self.holds:
