@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
-from auditkit.kernels import exact_dot, exact_dot_sm90
+from auditkit.kernels import exact_dot_choice
+from auditkit.kernels.exact_dot_choice import Size, Way, choose
 from auditkit.measure.models import reduced
 from auditkit.measure.subject import Subject, tokens_of
 from auditkit.model.state import State, initial_state, state_digests
@@ -72,25 +73,25 @@ def as_chosen(backend: Backend) -> Iterator[None]:
 
 
 @contextmanager
-def without_wgmma(backend: Backend) -> Iterator[None]:
-    """No asynchronous tensor cores anywhere."""
-    kept = exact_dot_sm90.suits
-    exact_dot_sm90.suits = lambda device, a, b: False
+def chosen_by(instead: Callable[[str, int, Size], Way]) -> Iterator[None]:
+    """Another choice of kernels in every product."""
+    changed: Any = exact_dot_choice
+    kept = changed.choose
+    changed.choose = instead
     try:
         yield
     finally:
-        exact_dot_sm90.suits = kept
+        changed.choose = kept
 
 
-@contextmanager
-def small_tiles(backend: Backend) -> Iterator[None]:
+def without_wgmma(backend: Backend) -> AbstractContextManager[None]:
+    """No asynchronous tensor cores anywhere: the choice of sm_80."""
+    return chosen_by(lambda architecture, multiprocessors, size: choose("80", multiprocessors, size))
+
+
+def small_tiles(backend: Backend) -> AbstractContextManager[None]:
     """The smallest tiles in every product."""
-    kept: Callable[..., str] = exact_dot._choose
-    exact_dot._choose = lambda device, a, b: "small"
-    try:
-        yield
-    finally:
-        exact_dot._choose = kept
+    return chosen_by(lambda architecture, multiprocessors, size: Way("small"))
 
 
 VARIANTS: dict[str, Any] = {"kernels as chosen": as_chosen, "without wgmma": without_wgmma, "small tiles": small_tiles}

@@ -4,7 +4,8 @@
 //                                                                    64 bytes (exact_dot_planes.cuh), with 64 rows to spare
 //   a_exponents, b_exponents   i32 [batch][M], [batch][N]            of the rows
 //   c        float [batch][M][N]
-//            each with strides, so that it may be a part of a larger one (exact_dot_operand.cuh)
+//            each with strides, so that it may be a part of a larger one (exact_dot_operand.cuh); or i64 exact sums
+//            (Shape), which exact_dot_round adds up and rounds: ranges of K are a batch where a product has few tiles
 //   scratch  i64, one for every element of the tiles of all blocks   what a block parks between planes
 //
 // A row of integers q is kept as planes of 7-bit digits, so that every product of planes is an int8 matrix product with int32
@@ -75,7 +76,9 @@ __device__ __forceinline__ void dot(const Operand& a, const Operand& b, const Re
             p = place_of<T>(s, tile);
             pipe.start(a, b, p, k0, k1, PLANES<BITS>);
         }
-        if (last)
+        if (last && s.exact)
+            finish_sums<T>(s, done, sums, weight, narrow, parked, c);
+        else if (last)
             finish<BITS, T>(s, done, sums, weight, narrow, parked, a, b, c);
         else
             park<T>(sums, weight, false, parked);
@@ -100,16 +103,36 @@ __device__ __forceinline__ void dot_plain(const Operand& a, const Operand& b, co
     }
 }
 
+// c [M][N] from the exact sums of `ranges` ranges of K, i64 [ranges][M][N]; K is that of all together.
+template <int BITS>
+__device__ __forceinline__ void round_sums(const i64* sums, const Operand& a, const Operand& b, const Result& c, const Shape& s,
+                                           i64 ranges) {
+    i64 count = s.m * s.n;
+    for (i64 at = global_index(); at < count; at += global_size()) {
+        i64 row = at / s.n, column = at % s.n, total = 0;
+#pragma unroll 4
+        for (i64 range = 0; range < ranges; range++) total += sums[range * count + at];
+        i32 ea = a.exponents[row], eb = b.exponents[column];
+        bool tame = (BITS != 14 || s.k < 65536) && is_tame<BITS>(ea) && is_tame<BITS>(eb);  // |v| <= 2^26 K
+        *c.at(0, row, column) =
+            tame ? round_tame<BITS>(total, scale_of<BITS>(ea), scale_of<BITS>(eb)) : round_any<BITS>(total, ea, eb);
+    }
+}
+
 #define ARGUMENTS OPERAND(a), OPERAND(b), RESULT
 #define SIZES i64 batch, i64 m, i64 n, i64 k
 #define KERNEL(NAME, T, BITS)                                                                                               \
-    GLOBAL void __launch_bounds__(T::THREADS, T::RESIDENT) exact_dot_##NAME##_##BITS(ARGUMENTS, SIZES, uint4* scratch) {    \
+    GLOBAL void __launch_bounds__(T::THREADS, T::RESIDENT)                                                                  \
+        exact_dot_##NAME##_##BITS(ARGUMENTS, SIZES, i32 exact, uint4* scratch) {                                            \
         extern __shared__ __align__(128) i8 shared[];                                                                       \
-        dot<BITS, T>(OPERAND_OF(a), OPERAND_OF(b), RESULT_OF, scratch, Shape{m, n, k, batch}, shared);                                              \
+        dot<BITS, T>(OPERAND_OF(a), OPERAND_OF(b), RESULT_OF, scratch, Shape{m, n, k, batch, exact != 0}, shared);          \
     }
-#define PLAIN_KERNEL(BITS)                                               \
-    GLOBAL void exact_dot_plain_##BITS(ARGUMENTS, SIZES) {               \
-        dot_plain<BITS>(OPERAND_OF(a), OPERAND_OF(b), RESULT_OF, Shape{m, n, k, batch});         \
+#define PLAIN_KERNELS(BITS)                                                                                                 \
+    GLOBAL void exact_dot_plain_##BITS(ARGUMENTS, SIZES) {                                                                  \
+        dot_plain<BITS>(OPERAND_OF(a), OPERAND_OF(b), RESULT_OF, Shape{m, n, k, batch, false});                             \
+    }                                                                                                                       \
+    GLOBAL void exact_dot_round_##BITS(ARGUMENTS, SIZES, const i64* sums, i64 ranges) {                                     \
+        round_sums<BITS>(sums, OPERAND_OF(a), OPERAND_OF(b), RESULT_OF, Shape{m, n, k, batch, false}, ranges);              \
     }
 
 KERNEL(small, Small, 14)
@@ -120,5 +143,5 @@ KERNEL(large128, Large128, 14)
 KERNEL(large64, Large64, 21)
 KERNEL(large128, Large128, 21)
 #endif
-PLAIN_KERNEL(14)
-PLAIN_KERNEL(21)
+PLAIN_KERNELS(14)
+PLAIN_KERNELS(21)

@@ -112,6 +112,32 @@ __device__ __forceinline__ void store_pair(float* to, float x, float y, bool pai
     }
 }
 
+// Exact sums: parked + weight * sums. `narrow` as in finish.
+template <typename T>
+__device__ __forceinline__ void finish_sums(const Shape& s, const Place& p, const Sums<T>& sums, i64 weight, bool narrow,
+                                            const Parked<T>& parked, const Result& c) {
+    Corner corner = corner_of<T>(p);
+    bool pairs = c.pairs(s.n);
+    i64* to = c.sum_at(p.batch, corner.row, corner.column);
+#pragma unroll
+    for (int i = 0; i < T::WM / 16; i++)
+#pragma unroll
+        for (int j = 0; j < T::WN / 8; j++) {
+            i64 v[4];
+            if (narrow)
+                parked.load32(i, j, v);
+            else
+                parked.load(i, j, v);
+#pragma unroll
+            for (int r = 0; r < 4; r++) v[r] = (narrow ? v[r] * 128 : v[r]) + weight * sums.of[i][j][r];
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                if (corner.row + i * 16 + half * 8 < s.m && corner.column + j * 8 < s.n)
+                    store_sums(to + (i * 16 + half * 8) * c.line + j * 8, v[2 * half], v[2 * half + 1], pairs,
+                               corner.column + j * 8 + 1 < s.n);
+        }
+}
+
 // c = parked + weight * sums, rounded. `narrow`: 32-bit sums are parked, which count 128.
 template <int BITS, typename T>
 __device__ __forceinline__ void finish(const Shape& s, const Place& p, const Sums<T>& sums, i64 weight, bool narrow,

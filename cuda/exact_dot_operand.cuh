@@ -19,17 +19,30 @@ struct Operand {
     __device__ __forceinline__ const i32* exponents_at(i32 of) const { return exponents + of / share * heights; }
 };
 
-// The result's element (row, column) of a matrix lies at c[of * matrix + row * line + column].
+// The result's element (row, column) of a matrix lies at c[of * matrix + row * line + column]. Exact sums are i64 there, not float.
 struct Result {
     float* c;
     i64 matrix, line;
 
     __device__ __forceinline__ float* at(i32 of, i64 row, i64 column) const { return c + of * matrix + row * line + column; }
+    __device__ __forceinline__ i64* sum_at(i32 of, i64 row, i64 column) const {
+        return (i64*)c + of * matrix + row * line + column;
+    }
     // Whether the columns, n of them, are whole pairs, each at a multiple of 8 bytes; whole fours, each at a multiple of 16.
     __device__ __forceinline__ bool pairs(i64 n) const { return (low_bits(n) & 1) == 0; }
     __device__ __forceinline__ bool quads(i64 n) const { return (low_bits(n) & 3) == 0; }
     __device__ __forceinline__ i64 low_bits(i64 n) const { return n | matrix | line | (i64)((u64)c / 4); }
 };
+
+// Two neighbouring exact sums, the second of which may be outside.
+__device__ __forceinline__ void store_sums(i64* to, i64 x, i64 y, bool pairs, bool second) {
+    if (pairs) {
+        *(longlong2*)to = make_longlong2(x, y);
+    } else {
+        to[0] = x;
+        if (second) to[1] = y;
+    }
+}
 
 // Parameters of a kernel, and what they make.
 #define OPERAND(X) const i8 *X, const i32 *X##_exponents, i64 X##_plane, i64 X##_matrix, i64 X##_block, i64 X##_heights, i32 X##_share

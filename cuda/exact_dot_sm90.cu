@@ -2,7 +2,7 @@
 //
 //   a        i8 [planes][batch][M][K], b  i8 [planes][batch][N][K]   as in exact_dot.cu, K in whole 128
 //   a_exponents, b_exponents   i32 [batch][M], [batch][N]            of the rows
-//   c        float [batch][M][N]
+//   c        float [batch][M][N], or i64 exact sums (Shape)
 //
 // One block a multiprocessor takes one tile after the other. Its first warp copies blocks of the planes, which lie in memory as
 // the tensor cores read them, to a ring of stages; two warpgroups multiply 64 rows each. Planes follow each other without a
@@ -179,6 +179,21 @@ __device__ __forceinline__ void store_fast(const S& sums, const Shape& s, const 
     }
 }
 
+// Exact sums, before any rounding.
+template <class S>
+__device__ __forceinline__ void store_exact(const S& sums, const Shape& s, const Finish& f, i64* to, const Result& c) {
+    bool pairs = c.pairs(s.n);
+#pragma unroll
+    for (int j = 0; j < S::COUNT / 4; j++) {
+        i32 column = f.column + j * 8;
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            if (f.row + half * 8 < s.m && column < s.n)
+                store_sums(to + half * 8 * c.line + j * 8, sums.value(4 * j + 2 * half), sums.value(4 * j + 2 * half + 1), pairs,
+                           column + 1 < s.n);
+    }
+}
+
 // By the rounding that knows every exponent.
 template <class S>
 __device__ __forceinline__ void store_any(const S& sums, const Shape& s, const Finish& f, const i32* ea, const i32* eb, const Result& c) {
@@ -268,6 +283,11 @@ __device__ __forceinline__ void consume(const Operand& a, const Operand& b, cons
                 plane++;
             }
         }
+        if (s.exact) {
+            store_exact(sums, s, f, c.sum_at(p.batch, f.row, f.column), c);
+            __syncwarp();
+            continue;
+        }
         float* scales = (float*)(shared + T::SCALES + (group * 2 + buffer) * T::SCALE_BYTES);
         i32* flags = (i32*)(shared + T::FLAGS + (group * 2 + buffer) * T::FLAG_BYTES);
         bool tame = BITS != 14 || s.k < 65536;  // |v| <= 2^26 K
@@ -327,9 +347,9 @@ __device__ __forceinline__ void dot(const Operand& a, const Operand& b, const Re
 
 #define KERNEL(NAME, T, S)                                                                                                         \
     GLOBAL void __cluster_dims__(T::CLUSTER, 1, 1) __launch_bounds__(WARPGROUP*(1 + CONSUMERS), 1) exact_dot_##NAME(               \
-        OPERAND(a), OPERAND(b), RESULT, i64 batch, i64 m, i64 n, i64 k) {                                                          \
+        OPERAND(a), OPERAND(b), RESULT, i64 batch, i64 m, i64 n, i64 k, i32 exact) {                                                \
         extern __shared__ __align__(1024) i8 memory[];                                                                             \
-        dot<T, S>(OPERAND_OF(a), OPERAND_OF(b), RESULT_OF, Shape{m, n, k, batch}, memory);                                         \
+        dot<T, S>(OPERAND_OF(a), OPERAND_OF(b), RESULT_OF, Shape{m, n, k, batch, exact != 0}, memory);                                         \
     }
 
 using Broad = Wide<DOT_COLUMNS, DOT_STAGES, DOT_CLUSTER, DOT_GROUP, DOT_STAGED>;

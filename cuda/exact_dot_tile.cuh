@@ -22,9 +22,11 @@ using Small = Tile<32, 32, 2, 2, 1, 4, 3>;     // 32 KiB
 using Large64 = Tile<64, 64, 2, 2, 1, 4, 2>;   // 64 KiB: every card from sm_75 on
 using Large128 = Tile<64, 64, 2, 2, 2, 3, 2>;  // 96 KiB
 
+// The sizes of a product; k is padded. `exact`: the result is the sums of products, i64, before any rounding.
 struct Shape {
-    i64 m, n, k;  // k padded
+    i64 m, n, k;
     i64 batch;
+    bool exact;
 };
 
 // Which matrix of the batch and which tile of it.

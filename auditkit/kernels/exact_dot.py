@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from auditkit.errors import Unsupported
-from auditkit.kernels import exact_dot_sm90
+from auditkit.kernels import exact_dot_choice, exact_dot_sm90
 from auditkit.kernels.device import Array, Device, blocks_for
+from auditkit.kernels.exact_dot_choice import Size, Way, can_split
 from auditkit.kernels.exact_dot_planes import DeviceRows, Operand
 from auditkit.kernels.quantise import quantise, quantise_both, quantise_t
 
 __all__ = ["dot", "quantise", "quantise_both", "quantise_t"]
 
 _THREADS = 128
-_LARGE_K = 128  # bytes of a row that large128 takes at a time
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,6 @@ _TILES = {
     "large64": _Tile(128, 2, 4 * 256 * 64),
     "large128": _Tile(128, 2, 3 * 256 * 128),
 }
-_ROOMY = ("90", "100")  # two blocks of large128 fit a multiprocessor
-_NO_LARGE_21 = 100  # from this architecture on the large tiles have too few registers for 21 bits
 
 
 def dot(
@@ -47,14 +45,17 @@ def dot(
     into: Array | None = None,
     at: tuple[int, int] = (0, 0),
     kernel: str = "",
+    ranges: int = 1,
 ) -> Array:
     """Every row of a with every row of b, batch by batch: (batch, M, N) float32, or (M, N) for a batch of one.
 
     into: a float32 array (.., M', N') of as many matrices, which is returned: the result becomes the part of it that
     begins at row and column `at`, and the rest stays.
     kernel: `small`, `large64`, `large128` (rows of whole 128 bytes) or `plain`; on sm_90 for rows of whole 128 bytes
-    `wgmma`, which is the first that fits of `wgmma_short`, `wgmma_long`, `wgmma_wide`; empty for the fastest. All give
-    the same bits. Raises Unsupported for K >= 2^(65 - 2 bits), where a sum could leave 63 bits.
+    `wgmma`, which is the first that fits of `wgmma_short`, `wgmma_long`, `wgmma_wide`; empty for the fastest way, in as
+    many ranges of K as that takes. ranges: into how many equal ranges of K the given kernel divides the product, each a
+    multiple of 128 long. All give the same bits.
+    Raises Unsupported for K >= 2^(65 - 2 bits), where a sum could leave 63 bits; ValueError for what does not fit.
     """
     a, b = (rows.operand if isinstance(rows, DeviceRows) else rows for rows in (a, b))
     if (a.bits, a.batch, a.length) != (b.bits, b.batch, b.length):
@@ -63,51 +64,62 @@ def dot(
         raise Unsupported(f"an exact dot of {a.length} terms of {a.bits} bits does not fit 63 bits")
     if into is None:
         into = device.empty((a.batch, a.rows, b.rows) if a.batch != 1 else (a.rows, b.rows), np.float32)
-    arguments = (*a.arguments, *b.arguments, *_result(into, at, a, b))
-    chosen = kernel or _choose(device, a, b)
-    if chosen.startswith("wgmma"):
-        exact_dot_sm90.launch(device, a, b, arguments, chosen)
+    size = Size(a.bits, a.batch, a.rows, b.rows, a.padded)
+    card = device.architecture, device.multiprocessors
+    way = Way(kernel, ranges) if kernel else exact_dot_choice.choose(*card, size)
+    result = _result(into, at, a, b)
+    if way.ranges == 1:
+        _launch(device, a, b, result, way.kernel)
     else:
-        _launch(device, a, b, arguments, chosen)
+        _in_ranges(device, a, b, result, size, way)
     return into
 
 
 def _result(into: Array, at: tuple[int, int], a: Operand, b: Operand) -> tuple[Any, ...]:
-    """What a kernel takes: RESULT of cuda/exact_dot_operand.cuh, and the sizes."""
+    """What a kernel takes: RESULT of cuda/exact_dot_operand.cuh."""
     row, column = at
     height, width = (int(size) for size in into.shape[-2:])
     fits = 0 <= row <= height - a.rows and 0 <= column <= width - b.rows
     if not fits or _batch(into) != a.batch or into.dtype != np.float32:
         raise ValueError(f"{a.batch} results of {a.rows} by {b.rows} do not fit {into.dtype} {into.shape} at {at}")
-    sizes = (height * width, width, a.batch, a.rows, b.rows, a.padded)
-    return into.reshape((-1,))[row * width + column :], *(np.int64(size) for size in sizes)
+    return into.reshape((-1,))[row * width + column :], np.int64(height * width), np.int64(width)
 
 
-def _launch(device: Device, a: Operand, b: Operand, arguments: tuple[Any, ...], chosen: str) -> None:
-    """A kernel of cuda/exact_dot.cu."""
-    name = f"exact_dot_{chosen}_{a.bits}"
-    if chosen == "plain":
-        grid = min(blocks_for(a.batch * a.rows * b.rows, 256), 1 << 20)
-        device.launch("exact_dot", name, grid, 256, arguments)
+def _in_ranges(device: Device, a: Operand, b: Operand, result: tuple[Any, ...], size: Size, way: Way) -> None:
+    """Exact sums of each range of K, as a batch; then all are added up and rounded."""
+    if way.kernel == "plain" or not can_split(size, way.ranges):
+        raise ValueError(f"{way.kernel} does not divide {size} into {way.ranges} ranges")
+    count = a.rows * b.rows
+    sums = device.empty((way.ranges, a.rows, b.rows), np.int64)
+    exact = sums, np.int64(count), np.int64(b.rows)
+    _launch(device, a.ranges(way.ranges), b.ranges(way.ranges), exact, way.kernel, exact=True)
+    arguments = (*_arguments(a, b, result), sums, np.int64(way.ranges))
+    device.launch("exact_dot", f"exact_dot_round_{a.bits}", min(blocks_for(count, 256), 1 << 20), 256, arguments)
+
+
+def _arguments(a: Operand, b: Operand, result: tuple[Any, ...]) -> tuple[Any, ...]:
+    sizes = (a.batch, a.rows, b.rows, a.padded)
+    return *a.arguments, *b.arguments, *result, *(np.int64(size) for size in sizes)
+
+
+def _launch(
+    device: Device, a: Operand, b: Operand, result: tuple[Any, ...], kernel: str, *, exact: bool = False
+) -> None:
+    """One kernel. exact: `result` takes sums before rounding."""
+    arguments = _arguments(a, b, result)
+    name = f"exact_dot_{kernel}_{a.bits}"
+    if kernel == "plain":
+        device.launch("exact_dot", name, min(blocks_for(a.batch * a.rows * b.rows, 256), 1 << 20), 256, arguments)
         return
-    tile = _TILES[chosen]
-    grid = min(_tiles(a, b, tile), tile.resident * device.multiprocessors)
+    arguments += (np.int32(exact),)
+    if kernel.startswith("wgmma"):
+        exact_dot_sm90.launch(device, a, b, arguments, kernel)
+        return
+    tile = _TILES[kernel]
+    tiles = a.batch * blocks_for(a.rows, tile.side) * blocks_for(b.rows, tile.side)
+    grid = min(tiles, tile.resident * device.multiprocessors)
     scratch = device.empty((grid * tile.side * tile.side,), np.int64)
     device.launch("exact_dot", name, grid, _THREADS, (*arguments, scratch), shared=tile.shared)
-
-
-def _tiles(a: Operand, b: Operand, tile: _Tile) -> int:
-    return a.batch * blocks_for(a.rows, tile.side) * blocks_for(b.rows, tile.side)
-
-
-def _choose(device: Device, a: Operand, b: Operand) -> str:
-    """The asynchronous tensor cores where they suit; else large tiles when they exist and fill the device, or small."""
-    if exact_dot_sm90.suits(device, a, b):
-        return "wgmma"
-    lacking = a.bits == 21 and int(device.architecture) >= _NO_LARGE_21
-    if lacking or not exact_dot_sm90.fill(device, _tiles(a, b, _TILES["large64"])):
-        return "small"
-    return "large128" if device.architecture in _ROOMY and a.padded % _LARGE_K == 0 else "large64"
 
 
 def _batch(x: Array) -> int:

@@ -92,6 +92,11 @@ class Operand:
             length=length,
         )
 
+    def ranges(self, count: int) -> Operand:
+        """Equal ranges of K of one matrix, multiples of 128, as matrices of a batch."""
+        length = self.padded // count
+        return replace(self, batch=count, length=length, matrix=length * _BLOCK_ROWS, heights=0, share=1)
+
     def shared(self, share: int) -> Operand:
         """Each matrix `share` times, one after the other: several query heads may read one key head."""
         return replace(self, batch=self.batch * share, share=self.share * share)

@@ -12,7 +12,6 @@ ARCHITECTURE = "90"
 STEP = 128  # bytes of a row that a stage holds; rows are whole multiples
 
 _ROWS, _THREADS = 128, 384  # of a block's tile; of a block
-_LEAST_K = 512  # of a batch's products: shorter ones are many small tiles, for which nothing is gained
 
 
 @dataclass(frozen=True)
@@ -43,24 +42,11 @@ KERNELS = {
 }
 
 
-def fitting(a: Operand) -> str:
-    """The first kernel for rows as long as those of `a`; "" without one."""
-    if a.padded % STEP:
+def fitting(bits: int, padded: int) -> str:
+    """The first kernel for rows of `padded` bytes a plane; "" without one."""
+    if padded % STEP:
         return ""
-    return next((name for name, kernel in KERNELS.items() if a.padded <= kernel.longest.get(a.bits, 0)), "")
-
-
-def fill(device: Device, tiles: int) -> bool:
-    """Whether so many tiles give most multiprocessors one."""
-    return 4 * tiles >= 3 * device.multiprocessors
-
-
-def suits(device: Device, a: Operand, b: Operand) -> bool:
-    """Whether these kernels can run and have tiles for most multiprocessors."""
-    if device.architecture != ARCHITECTURE or not (name := fitting(a)):
-        return False
-    tiles = a.batch * blocks_for(a.rows, _ROWS) * blocks_for(b.rows, KERNELS[name].columns)
-    return fill(device, tiles) and (a.batch == 1 or a.padded >= _LEAST_K)
+    return next((name for name, kernel in KERNELS.items() if padded <= kernel.longest.get(bits, 0)), "")
 
 
 def launch(device: Device, a: Operand, b: Operand, arguments: tuple[Any, ...], chosen: str) -> None:
@@ -68,7 +54,7 @@ def launch(device: Device, a: Operand, b: Operand, arguments: tuple[Any, ...], c
 
     arguments: what exact_dot.dot made of operands and result. Raises ValueError where the kernel does not fit.
     """
-    name = fitting(a) if chosen == "wgmma" else chosen
+    name = fitting(a.bits, a.padded) if chosen == "wgmma" else chosen
     kernel = KERNELS.get(name)
     fits = kernel is not None and a.padded % STEP == 0 and a.padded <= kernel.longest.get(a.bits, 0)
     if kernel is None or not fits or device.architecture != ARCHITECTURE:

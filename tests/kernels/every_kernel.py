@@ -40,11 +40,14 @@ def _run(device: Device, ops: CudaOps) -> None:
     for kernel in ("small", "large64", "large128", "plain"):
         rows = exact_dot.quantise(device, ops.status, x, 14)
         exact_dot.dot(device, rows, rows, kernel=kernel)
+        if kernel != "plain":
+            exact_dot.dot(device, rows, rows, kernel=kernel, ranges=2)
     if device.architecture == exact_dot_sm90.ARCHITECTURE:
         for name, wide in exact_dot_sm90.KERNELS.items():
             for bits in wide.longest:
                 rows = exact_dot.quantise(device, ops.status, x, bits)
-                exact_dot.dot(device, rows, rows, kernel=name)
+                for ranges in (1, 2):
+                    exact_dot.dot(device, rows, rows, kernel=name, ranges=ranges)
     for kernel in ("small", "large", "plain"):
         plain = f32_dot.rows(device, ops.status, x)
         f32_dot.dot(device, plain, plain, kernel=kernel)

@@ -9,6 +9,7 @@ import pytest
 
 from auditkit.kernels import exact_dot
 from auditkit.kernels.exact_dot_planes import DeviceRows, Operand
+from auditkit.kernels.exact_dot_sm90 import KERNELS as WGMMA
 from auditkit.numerics import exact_dot as reference
 from tests.kernels.emulator import EmulatedDevice
 from tests.kernels.on_devices import EMULATOR_MARKS
@@ -38,7 +39,8 @@ def kernels_for(device: Any, a: Operand) -> list[str]:
         name
         for name in KERNELS[a.bits]
         if (a.padded % 128 == 0 or name in ("plain", "small", "large64"))
-        and (device.architecture == "90" or not name.startswith("wgmma"))
+        and (not name.startswith("wgmma") or device.architecture == "90")
+        and (name not in WGMMA or a.padded <= WGMMA[name].longest[a.bits])
     ]
 
 

@@ -169,12 +169,13 @@ class TestChoice:
 
     def test_it_is_the_choice_where_it_fits(self) -> None:
         device = EmulatedDevice()
-        assert self.chosen(device, 400, 300, 130) == "exact_dot_wgmma_short_14"
-        assert self.chosen(device, 400, 300, 130, 21) == "exact_dot_wgmma_wide_21"
+        device.multiprocessors = 4
+        assert self.chosen(device, 400, 500, 130) == "exact_dot_wgmma_short_14"
+        assert self.chosen(device, 400, 500, 130, 21) == "exact_dot_wgmma_wide_21"
         assert self.chosen(device, 40, 3, 130) == "exact_dot_small_14"
-        assert self.chosen(device, 400, 300, 64) == "exact_dot_large64_14"
-        assert self.chosen(device, 400, 300, 0) == "exact_dot_large64_14"
-        assert self.chosen(EmulatedDevice(architecture="80"), 400, 300, 130) == "exact_dot_large64_14"
+        for k in (0, 64):
+            assert "wgmma" not in self.chosen(device, 400, 300, k)
+        assert "wgmma" not in self.chosen(EmulatedDevice(architecture="80"), 400, 300, 130)
 
     @pytest.mark.parametrize(
         ("architecture", "k", "kernel"), [("80", 130, "wgmma"), ("90", 64, "wgmma"), ("90", 3841, "wgmma_short")]
