@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditkit.formats.recipe import Recipe
-from auditkit.kernels import exact_dot, exact_dot_sm90, f32_dot, normal, philox, quantise
+from auditkit.kernels import attention_chunks, exact_dot, exact_dot_sm90, f32_dot, normal, philox, quantise
 from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.cos import cos
 from auditkit.kernels.device import Device
@@ -58,7 +58,18 @@ def _run(device: Device, ops: CudaOps) -> None:
     philox.philox(device, 1, 2, 3, 100)
     normal.normal(device, 1, "a", (10, 7), np.float32(1))
     _operands(ops)
+    _attention(ops)
     device.synchronize()
+
+
+def _attention(ops: CudaOps) -> None:
+    """Rows of several warps, in one chunk and in many."""
+    q, kv = (ops.place(np.ones((1, heads, 900, 16), np.float32)) for heads in (2, 1))
+    for rows in (attention_chunks.QUERY_ROWS, 1):
+        attention_chunks.QUERY_ROWS = attention_chunks.KEY_ROWS = rows
+        for bits in (14, 21):
+            _, cache = ops.attention_forward(q, kv, kv, window=500, bits=bits)
+            ops.attention_backward(q, cache)
 
 
 def _operands(ops: CudaOps) -> None:
