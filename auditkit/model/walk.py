@@ -31,14 +31,13 @@ _LIMIT = 1 << 62
 
 
 class MicroBatch:
-    """One micro-batch under way: its tokens, what was found, and the digests of the gradients that are final."""
+    """One micro-batch under way: its tokens, what was found, and the digests of its gradients."""
 
     def __init__(self, number: int, tokens: IntArray) -> None:
         self.number, self.size = number, tokens.shape[0]
         self.inputs, self.targets = tokens[:, :-1].reshape(-1), tokens[:, 1:].reshape(-1)
         self.loss_sum = 0
-        self.digests: dict[str, Digest] = {}
-        self.tables: dict[str, TensorDigest] = {}
+        self.digests: dict[str, TensorDigest] = {}
         self.caches: list[Any] = []
 
     def key(self, what: object) -> str:
@@ -87,7 +86,7 @@ class Walk:
 
         def take(name: str, sums: I64) -> None:
             del grads[name]
-            batch.digests[name] = self._ops.digests([sums])[0]
+            self._hash(batch, name, sums)
             self._sums.add(f"{name}.0", sums)
 
         network = Network(self._weights.prepared, self._recipe, self._ops, take, self._plan.cuts.key_heads)
@@ -189,7 +188,6 @@ class Walk:
                 self._table_piece(batch, piece)
             self._sums.settle()
         for batch in batches:
-            batch.digests.update({name: digest.digest() for name, digest in batch.tables.items()})
             self._inputs.drop(batch.key("head"))
             self._inputs.drop(batch.key("dx"))
 
@@ -217,13 +215,17 @@ class Walk:
         return ops.to_fixed(ops.dot(columns, ops.quantise_t(y, bits)), GRADIENT_UNIT)
 
     def _add(self, batch: MicroBatch, name: str, piece: Piece, sums: I64) -> None:
-        if name not in batch.tables:
-            batch.tables[name] = self._ops.TensorDigest(8 * _elements(self._specs[name]))
-        batch.tables[name].add(sums)
+        self._hash(batch, name, sums)
         self._sums.add(f"{name}.{piece.number}", sums)
 
+    def _hash(self, batch: MicroBatch, name: str, sums: I64) -> None:
+        """Begin to hash a gradient, or the next piece of one; nobody waits for it before the end."""
+        if name not in batch.digests:
+            batch.digests[name] = self._ops.TensorDigest(8 * _elements(self._specs[name]))
+        batch.digests[name].add(sums)
+
     def _root(self, batch: MicroBatch) -> Digest:
-        return self._texts.root([batch.digests[name] for name in self._specs])
+        return self._texts.root([batch.digests[name].digest() for name in self._specs])
 
 
 def _elements(spec: ParamSpec) -> int:
