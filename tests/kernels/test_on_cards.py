@@ -25,6 +25,7 @@ from auditkit.errors import Unsupported
 from auditkit.kernels.device import Device
 from auditkit.replay.backend import CudaBackend, choose
 from auditkit.verdict import Verdict
+from tests.kernels.card_backends import Narrowed
 from tests.kernels.on_devices import GPU_MARKS, real_device
 
 pytestmark = [pytest.mark.gpu, *GPU_MARKS]
@@ -235,24 +236,6 @@ class TestMemory:
                 assert verified() == expected
         finally:
             cuda.set_allocator(before)
-
-
-class Untested(CudaBackend):
-    """A back end whose self-test has been run."""
-
-    def self_test(self) -> None:
-        """Nothing."""
-
-
-class Narrowed(Untested):
-    """One to whose device's pool somebody sets a limit after the plan was made: a step needs more."""
-
-    def step(self, *args: Any, **options: Any) -> Any:
-        """As CudaBackend.step."""
-        device = self.ops.device
-        with device.use():  # the state has 1.3 MB, a step needs more than as much again
-            device.pool.set_limit(int(device.pool.used_bytes()) + (2 << 20))
-        return super().step(*args, **options)
 
 
 @contextmanager
