@@ -240,6 +240,7 @@ def _at_once(
         if room is not None and len(leaves) < len(parts):
             keep(total, leaves, recipe, ops, room)
         told.up_to(len(leaves))
+        del part  # as large as the model, while the next one is computed
     with tensor_workers(threads, sum(p.size for p in state.params.values())) as each:
         new, result = update(
             state, total.rounded(each), loss_total(leaves), total_targets, recipe, ops, each=each, work_key=work_key

@@ -39,11 +39,16 @@ class ExactTotals:
     def __init__(self, ops: Ops) -> None:
         self._ops = ops
         self._sums: list[I64] = []
+        self._own = False  # whether the arrays are this object's, and may be written to
 
     def add(self, grads: Grads) -> None:
-        """Add the sums of one micro-batch, by parameter name."""
+        """Add the sums of one micro-batch, by parameter name; they stay as they are."""
         terms = list(grads.values())
-        self._sums = self._ops.add_sums(self._sums, terms) if self._sums else terms
+        if not self._sums:
+            self._sums = terms
+            return
+        self._sums = self._ops.add_sums(self._sums, terms, out=self._sums if self._own else None)
+        self._own = True
 
     def held(self) -> list[list[Any]]:
         """All that is needed to go on from here, for each parameter."""
@@ -51,7 +56,7 @@ class ExactTotals:
 
     def resume(self, count: int, held: list[list[Any]]) -> None:
         """Go on from what was held after `count` micro-batches."""
-        self._sums = [total for (total,) in held]
+        self._sums, self._own = [total for (total,) in held], False
 
     def rounded(self, each: Each = map) -> list[F32]:
         """The gradient, float32 tensors in the order of the names."""

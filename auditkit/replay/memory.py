@@ -22,7 +22,7 @@ from auditkit.model.plan import Plan
 HOST_BASE = 80 * 10**6  # bytes of interpreter, NumPy and the BLAS's buffers: measured 60, more with many threads
 DEVICE_BASE = 48 << 20  # tables, tokens, and what the products park: 256 KiB a multiprocessor, of up to 160
 SPLIT = 10  # a part in so many of a device's memory is lost between blocks of other sizes
-STATES, READ_AGAIN, GRADIENTS = "states before and after", "start state, read again before a mismatch", "gradients"
+READ_AGAIN, GRADIENTS = "start state, read again before a mismatch", "gradients"
 LATER_BYTES = 3 * (16 << 20)  # a few rows of a weight in binary64 at a time, and their product
 READ_BYTES = 4 * (16 << 20)  # buffers of files that are read, hashed and decompressed
 
@@ -184,44 +184,58 @@ def plain_bytes(recipe: Recipe, workers: int, cuda: bool) -> Bytes:
     """The plain way: all in memory, `workers` micro-batches side by side.
 
     It is enough for every verdict: the replay before a mismatch has its own copy of the start state, in main memory
-    beside the first, on a card in its place.
+    beside the first, on a card in its place. What the micro-batches need is free again when the update makes the new
+    state: the larger of both counts.
     """
     sizes = sizes_of(recipe, cuda)
-    rows = 2 * sizes.body * sizes.parameters
-    sums = plain_sums(recipe)
-    gradients = 8 * sizes.parameters * (1 + workers)
-    head = sizes.tokens * recipe.model.vocab_size * (4 + (4 if cuda else 0) + 2 * sizes.head)
-    batches = workers * (recipe.model.num_layers * sizes.cache + max(head, sizes.work(0)))
-    parts = (
-        (STATES, 24 * sizes.parameters),
-        (READ_AGAIN, 0 if cuda else 12 * sizes.parameters),
-        ("fixed-point weights", rows),
-        (GRADIENTS, sums + gradients),
-        ("micro-batches", batches),
-    )
-    total = sum(size for _, size in parts)
-    base = DEVICE_BASE if cuda else HOST_BASE
-    total += total // SPLIT if cuda else 0
-    return Bytes(total + base, HOST_BASE + 12 * sizes.parameters if cuda else 0, 0, parts)
+    state, sums = 12 * sizes.parameters, plain_sums(recipe)
+    always = (("start state", state), (READ_AGAIN, 0 if cuda else state), _weights(sizes))
+    computing = ((GRADIENTS, sums + _gradients(sizes, workers)), ("micro-batches", _batches(sizes, workers)))
+    updating = (("sums and gradient", sums + 4 * sizes.parameters), ("state after", state))
+    parts = (*always, *max(computing, updating, key=_total))
+    return _of_parts(parts, cuda, state)
 
 
 def part_bytes(recipe: Recipe, threads: int, count: int, cuda: bool) -> Bytes:
     """An audit of `count` micro-batches alone: of the states the parameters, and of all of them together their sum."""
-    workers = max(1, min(threads, count)) if not cuda else 1
-    plain, sizes = plain_bytes(recipe, workers, cuda), sizes_of(recipe, cuda)
+    workers, sizes = max(1, min(threads, count)) if not cuda else 1, sizes_of(recipe, cuda)
     whole = count == recipe.batch.micro_batches
-    sums = 8 * sizes.parameters * (1 + workers) + (plain_sums(recipe) if whole else 0)
     params = 4 * sizes.parameters
-    own = {
-        STATES: ("parameters", params),
-        READ_AGAIN: ("parameters, read again before a mismatch", params),
-        GRADIENTS: (GRADIENTS, sums),
-    }
-    parts = tuple(own.get(name, (name, size)) for name, size in plain.parts)
-    total = sum(size for _, size in parts)
-    base = DEVICE_BASE if cuda else HOST_BASE
-    total += total // SPLIT if cuda else 0
-    return Bytes(total + base, HOST_BASE + params if cuda else 0, 0, parts)
+    parts = (
+        ("parameters", params),
+        ("parameters, read again before a mismatch", params),
+        _weights(sizes),
+        (GRADIENTS, 8 * sizes.parameters * (1 + workers) + (plain_sums(recipe) if whole else 0)),
+        ("micro-batches", _batches(sizes, workers)),
+    )
+    return _of_parts(parts, cuda, params)
+
+
+def _of_parts(parts: tuple[tuple[str, int], ...], cuda: bool, read: int) -> Bytes:
+    """All in memory; read: bytes that pass through main memory on their way to a card."""
+    total = _total(parts)
+    total += total // SPLIT + DEVICE_BASE if cuda else HOST_BASE
+    return Bytes(total, HOST_BASE + read if cuda else 0, 0, parts)
+
+
+def _total(parts: tuple[tuple[str, int], ...]) -> int:
+    return sum(size for _, size in parts)
+
+
+def _weights(sizes: Sizes) -> tuple[str, int]:
+    return "fixed-point weights", 2 * sizes.body * sizes.parameters
+
+
+def _gradients(sizes: Sizes, workers: int) -> int:
+    """Bytes of the sums of micro-batches: of those that are computed, and, of several, of one that waits."""
+    return 8 * sizes.parameters * (workers + (workers > 1))
+
+
+def _batches(sizes: Sizes, workers: int) -> int:
+    """Bytes of what the micro-batches keep, and of the widest work of each."""
+    model = sizes.recipe.model
+    head = sizes.tokens * model.vocab_size * (4 + (4 if sizes.cuda else 0) + 2 * sizes.head)
+    return workers * (model.num_layers * sizes.cache + max(head, sizes.work(0)))
 
 
 def plain_sums(recipe: Recipe) -> int:

@@ -117,3 +117,23 @@ def test_each_gradient_is_told_once_and_final(name: str) -> None:
     found = grads(prepared, tokens, 100, recipe, reference, on_gradient)
     assert told == {name: sums.tobytes() for name, sums in found.grads.items()}
     assert list(told)[-1] == "model.embed_tokens.weight"
+
+
+def test_the_sums_of_micro_batches_are_read_and_never_written() -> None:
+    """The sum works in its own array from the third micro-batch on; whoever handed the others over keeps them."""
+    given = [{"w": np.full(4, value, np.int64)} for value in (1, 10, 100, 1000)]
+    total = totals(with_fold(FOLDED), reference)
+    for grads_of in given:
+        total.add(grads_of)
+    assert total.held()[0][0].tolist() == [1111] * 4
+    assert [array["w"].tolist() for array in given] == [[value] * 4 for value in (1, 10, 100, 1000)]
+
+
+def test_what_is_gone_on_from_is_not_written_either() -> None:
+    held = np.full(4, 5, np.int64)
+    total = totals(with_fold(FOLDED), reference)
+    total.resume(1, [[held]])
+    for value in (1, 2):
+        total.add({"w": np.full(4, value, np.int64)})
+    assert total.held()[0][0].tolist() == [8] * 4
+    assert held.tolist() == [5] * 4
