@@ -8,6 +8,7 @@ ARGS ?=
 JOBS ?= auto
 BIN := .venv/bin
 GPU_PYTHON ?= $(BIN)/python
+GPU_JOBS ?= 4
 PYTHON_ANY ?= $(or $(PYTHON),python3)
 TARGET ?= manifest
 SECONDS ?= 600
@@ -32,7 +33,8 @@ test: ## run all tests; installs the CPU build of torch to compare with (ARGS="-
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
 
 test-gpu: ## run the kernels on the CUDA device here, under compute-sanitizer too (GPU_PYTHON=python3 has CuPy)
-	$(GPU_PYTHON) -m pytest -q tests/kernels -k "gpu or card" $(ARGS)
+	$(GPU_PYTHON) -m pytest -q tests/kernels/test_on_cards.py $(ARGS)
+	$(GPU_PYTHON) -m pytest -q -n $(GPU_JOBS) --dist loadfile tests/kernels -k "gpu or card" --ignore tests/kernels/test_on_cards.py $(ARGS)
 	compute-sanitizer --tool memcheck --error-exitcode 9 $(GPU_PYTHON) -m tests.kernels.every_kernel
 	compute-sanitizer --tool racecheck --error-exitcode 9 $(GPU_PYTHON) -m tests.kernels.every_kernel
 
