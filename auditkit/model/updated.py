@@ -5,7 +5,7 @@ Nothing of it is in memory: whoever asks for a tensor has it computed, and alway
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,10 +56,18 @@ class UpdatedTensors(HostTensors):
     """One role of a state that is made when it is asked for."""
 
     def __init__(self, update: Update, number: int) -> None:
-        self._update, self._number = update, number
+        self._update: Update | None = update
+        self._number = number
+        self._instead: Mapping[str, F32] = {}
         self._specs = {spec.name: spec for spec in parameter_table(update.recipe.model)}
 
+    def read_from(self, tensors: Mapping[str, F32]) -> None:
+        """From now on read these, which have the same bits: what the step left, the sums above all, may go."""
+        self._instead, self._update = tensors, None
+
     def __getitem__(self, name: str) -> F32:
+        if self._update is None:
+            return self._instead[name]
         spec = self._specs[name]
         out: F32 = np.empty(spec.shape, np.float32)
         at = 0
@@ -77,5 +85,8 @@ class UpdatedTensors(HostTensors):
 
     def pieces(self, name: str, sizes: Sequence[int]) -> Iterator[F32]:
         """As HostTensors."""
-        made = (self._update.ops.host(piece[self._number]) for piece in self._update.pieces(self._specs[name]))
+        if self._update is None:
+            return flat_pieces(self._instead, name, sizes)
+        ops = self._update.ops
+        made = (ops.host(piece[self._number]) for piece in self._update.pieces(self._specs[name]))
         return recut(made, sizes)

@@ -181,6 +181,9 @@ class Planned(Backend):
                 roles[role] = {name: self.inner.waiting(tensors[name]) for name in tensors}
             elif role == "param" or brought or isinstance(tensors, UpdatedTensors):
                 roles[role] = SpilledTensors(self._folder(state, role), role, self.shapes).take(tensors)
+        for role in ROLES:
+            if isinstance(made := state.role(role), UpdatedTensors):
+                made.read_from(roles[role])  # whoever still has the state would keep the sums through the next step
         return State(state.step, roles["param"], roles["adam_m"], roles["adam_v"], found=state.found)
 
     def _folder(self, state: State, role: str) -> Spill:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import auditkit
 from auditkit.errors import UsageError
+from auditkit.model.params import parameter_table
+from auditkit.model.piece_sums import PieceSums
 from auditkit.model.plan import Cuts, Plan
+from auditkit.model.state import seeded_state, state_digests
 from auditkit.replay import arguments, placing
+from auditkit.replay.backend import choose
 from auditkit.replay.layout import Layout
 from auditkit.replay.memory import piece_bytes
+from auditkit.replay.planned import Planned
 from auditkit.replay.report import Report
 from auditkit.store.spill import Spill
 from auditkit.verdict import Verdict
@@ -59,6 +67,27 @@ def test_every_step_matches(honest: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert [s.obtained for s in report.steps] == [s.obtained for s in plain.steps]
     assert report.machine["plan"] == PLANS[name].describe()
     assert not spilled(tmp_path)
+
+
+def test_a_state_that_is_gone_on_from_keeps_no_sums(tmp_path: Path) -> None:
+    """Whoever holds it would keep them through the next step, which makes others; its tensors can still be read."""
+    plan = PLANS["pieces in memory"]
+    shapes = {spec.name: spec.shape for spec in parameter_table(RECIPE.model)}
+    backend = choose("numpy", 1)
+    layout = Layout(plan, piece_bytes(RECIPE, plan, False))
+    planned = Planned(backend.ops, 1, "cpu", inner=backend, layout=layout, shapes=shapes, cache=lambda: tmp_path)
+    size = (RECIPE.batch.sequences, RECIPE.model.context_length + 1)
+    tokens = np.random.default_rng(1).integers(0, RECIPE.model.vocab_size, size)
+    state, _ = planned.step(planned.place(seeded_state(RECIPE)), tokens, RECIPE)
+    roots = [state_digests(replace(state, found=None), RECIPE).root(1)]
+    sums = [found for found in gc.get_objects() if isinstance(found, PieceSums)]
+    gone = [weakref.ref(found) for found in sums]
+    del sums
+    placed = planned.place(state)
+    gc.collect()
+    assert gone and all(found() is None for found in gone)
+    roots += [state_digests(replace(found, found=None), RECIPE).root(1) for found in (state, placed)]
+    assert len(set(roots)) == 1
 
 
 def test_segments_match(segmented: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +200,10 @@ FOLDED = replace(RESUMED, numerics=replace(RESUMED.numerics, fold=(2,)))
 # Verifies step 1 and kills itself after so many micro-batches, if it is told to.
 KILLED = """
 import json, os, signal, sys
+from auditkit.model.params import parameter_table
+from auditkit.model.piece_sums import PieceSums
 from auditkit.model.plan import Cuts, Plan
+from auditkit.model.state import seeded_state, state_digests
 import auditkit
 from auditkit.replay import keeper, placing, planned
 from auditkit.replay.layout import Layout
