@@ -151,7 +151,9 @@ class Device:
     @functools.cached_property
     def transfers(self) -> Transfers:
         """Copies beside the work of this device."""
-        return Transfers(self)
+        made = Transfers(self)
+        self._memory.kept.append(made.stream)
+        return made
 
     @property
     def pool(self) -> Any:

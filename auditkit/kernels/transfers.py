@@ -7,6 +7,7 @@ work that needs its result waits on the device, not here.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,11 @@ class Transfers:
     """The copies of one device. All calls come from the device's thread."""
 
     def __init__(self, device: Device) -> None:
-        self._device = device
+        self._device: Device = weakref.proxy(device)  # which has these: it goes with the last of its arrays
         with device.use():
-            self._stream = device.cupy.cuda.Stream(non_blocking=True)
+            self.stream = device.cupy.cuda.Stream(non_blocking=True)
         self._under_way: list[tuple[Any, npt.NDArray[Any]]] = []  # the end of a copy, and its array in main memory
+        self._coming: list[tuple[Any, Array]] = []  # the end of a copy to the device, and the array it writes
         self._leaving: list[tuple[Any, Array]] = []  # the end of a copy to main memory, and the array it reads
 
     def host_array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -49,13 +51,16 @@ class Transfers:
         array = self._device.empty(values.shape, values.dtype)
         with self._device.use():
             self._after_work()
-            array.data.copy_from_host_async(values.ctypes.data, values.nbytes, self._stream)
-            done = self._stream.record()
+            array.data.copy_from_host_async(values.ctypes.data, values.nbytes, self.stream)
+            done = self.stream.record()
         self._under_way.append((done, values))
+        entry = done, array
+        self._coming.append(entry)  # or its memory could be used again while it is written, if nobody asks for it
 
         def arrived() -> Array:
             with self._device.use():
                 self._device.stream.wait_event(done)
+            self._coming = [other for other in self._coming if other is not entry]
             return array
 
         return arrived
@@ -68,8 +73,8 @@ class Transfers:
         """
         with self._device.use():
             self._after_work()
-            array.data.copy_to_host_async(values.ctypes.data, array.nbytes, self._stream)
-            done = self._stream.record()
+            array.data.copy_to_host_async(values.ctypes.data, array.nbytes, self.stream)
+            done = self.stream.record()
         self._under_way.append((done, values))
         self._leaving.append((done, array))
         self._let_go(most)
@@ -77,14 +82,15 @@ class Transfers:
     def finish(self) -> None:
         """Wait here for all copies."""
         with self._device.use():
-            self._stream.synchronize()
+            self.stream.synchronize()
         self._let_go(0)
 
     def _after_work(self) -> None:
         """Let the next copy begin after what was launched: memory that it writes or reads may be in use there."""
         self._under_way = [(done, values) for done, values in self._under_way if not done.done]
         self._leaving = [(done, array) for done, array in self._leaving if not done.done]
-        self._stream.wait_event(self._device.stream.record())
+        self._coming = [(done, array) for done, array in self._coming if not done.done]
+        self.stream.wait_event(self._device.stream.record())
 
     def _let_go(self, most: int) -> None:
         held = sum(array.nbytes for _, array in self._leaving)

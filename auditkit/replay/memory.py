@@ -20,7 +20,7 @@ from auditkit.model.params import ParamSpec, layer_prefix, parameter_count, para
 from auditkit.model.plan import Plan
 
 HOST_BASE = 80 * 10**6  # bytes of interpreter, NumPy and the BLAS's buffers: measured 60, more with many threads
-DEVICE_BASE = 48 << 20  # tables, tokens, and what the products park: 256 KiB a multiprocessor, of up to 160
+DEVICE_BASE = 80 << 20  # tables, tokens, what products park (256 KiB a multiprocessor), sums of ranges of K (32 MiB)
 SPLIT = 10  # a part in so many of a device's memory is lost between blocks of other sizes
 READ_AGAIN, GRADIENTS = "start state, read again before a mismatch", "gradients"
 LATER_BYTES = 3 * (16 << 20)  # a few rows of a weight in binary64 at a time, and their product

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,32 @@ def test_memory_of_arrays_that_left_is_given_back(cuda: Cuda) -> None:
     device.transfers.finish()
     gc.collect()
     assert not cuda.used[0]
+
+
+def test_memory_that_is_being_written_is_not_given_back(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody may ask for what was expected: an error has ended the step. The copy goes on."""
+    device = Device(0)
+    monkeypatch.setattr(fake_cupy.FakeEvent, "done", False)
+    values = numbers(7, 100)
+    device.transfers.bring(values)
+    gc.collect()
+    assert cuda.used[0] == values.nbytes
+    monkeypatch.setattr(fake_cupy.FakeEvent, "done", True)
+    device.transfers.bring(values)()
+    gc.collect()
+    assert not cuda.used[0]
+
+
+def test_a_device_goes_with_its_last_reference(cuda: Cuda) -> None:
+    device = Device(0)
+    HostShelf(device, 0).put("a", [device.upload(numbers(8, 100))])
+    gone = weakref.ref(device)
+    gc.disable()
+    try:
+        del device
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_a_broken_card_is_a_machine_fault(cuda: Cuda) -> None:
