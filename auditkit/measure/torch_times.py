@@ -60,7 +60,7 @@ class Asked:
             "--threads": self.threads,
             "--repeats": self.repeats,
         }
-        return [sys.executable, "-m", MODULE, *(str(word) for pair in named.items() for word in pair)]
+        return [sys.executable, "-P", "-m", MODULE, *(str(word) for pair in named.items() for word in pair)]
 
 
 def installed() -> bool:

@@ -10,7 +10,9 @@ import functools
 import os
 import platform
 import shutil
+import stat
 import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,10 +23,11 @@ from auditkit.formats.digest import Hasher, content_digest
 # Nothing here lets a compiler change a result: no fast-math, no contraction, and with AVX2 alone no fused operation to
 # contract to. The last two only say that nobody reads errno or the floating-point exceptions.
 OPTIONS = (
-    "-std=gnu11", "-O2", "-ftree-vectorize", "-mavx2", "-mno-fma", "-ffp-contract=off", "-fno-math-errno",
-    "-fno-trapping-math", "-fPIC",
+    "-std=gnu11", "-O2", "-ftree-vectorize", "-mavx2", "-mno-fma", "-ffp-contract=off", "-fno-strict-aliasing",
+    "-fno-math-errno", "-fno-trapping-math", "-fPIC",
 )  # fmt: skip
 COMPILERS = ("cc", "gcc", "clang")
+FOLDER = "native"  # of the cache, for code of this machine
 SECONDS = 120  # that a compiler may take
 _SOURCE = Path(__file__).resolve().parent / "source"
 
@@ -45,23 +48,40 @@ def compiler() -> str:
 
 
 def find(cache: Path) -> Path | None:
-    """The library that was compiled from these sources before, if its bytes have the digest in its name."""
-    return _find(cache, _key()) if _is_known() else None
+    """The library that was compiled from these sources before, if its bytes have the digest in its name.
+
+    Its code runs here: so only one that nobody but this user, or root, could have put there.
+    """
+    folder = cache / FOLDER
+    return _find(folder, _key()) if _is_known() and _is_own(folder) else None
 
 
-def library(cache: Path | None) -> Path:
-    """The compiled library, from the cache or compiled and cached; with no cache, in a folder of temporary files.
+def make(cache: Path | None) -> Path:
+    """The library compiled now, into the cache; without one, or where others can write there, into temporary files.
 
     Raises Unsupported on another kind of machine, without a compiler, where it refuses, or nothing can be written.
     """
     if not _is_known():
         raise Unsupported("the C ops are for Linux and macOS on x86-64", hint="--device cpu")
-    if cache is not None and (kept := find(cache)) is not None:
-        return kept
     try:
-        return _compile(compiler(), _key(), cache or Path(tempfile.mkdtemp(prefix="auditkit-")))
+        folder = None if cache is None else cache / FOLDER
+        if folder is not None:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder is None or not _is_own(folder):
+            folder = Path(tempfile.mkdtemp(prefix="auditkit-"))
+        return _compile(compiler(), _key(), folder)
     except OSError as error:
         raise Unsupported(f"the C ops cannot be compiled: {error}") from error
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a folder or a regular file, and no link to one, belongs to this user or root, and no other can write."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    kind = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
+    return kind and found.st_uid in (os.geteuid(), 0) and not found.st_mode & 0o022
 
 
 def _is_known() -> bool:
@@ -69,27 +89,29 @@ def _is_known() -> bool:
 
 
 def _key() -> str:
-    """Digest over sources and options. Lengths keep parts apart. The compiler is left out: known answers judge it."""
+    """Digest over sources, options and kind of system. Lengths keep parts apart. The compiler is left out: known
+    answers judge it.
+    """
     hasher = Hasher()
     for name, text in sources():
         for part in (name.encode(), text):
             hasher.update(len(part).to_bytes(8, "little"))
             hasher.update(part)
-    hasher.update("\n".join(OPTIONS).encode())
+    here = (sys.platform, platform.machine(), *platform.libc_ver())
+    hasher.update("\n".join((*OPTIONS, *here)).encode())
     return hasher.hexdigest()[:32]
 
 
 def _find(cache: Path, key: str) -> Path | None:
     for path in sorted(cache.glob(f"{key}-*.so")):
         with contextlib.suppress(OSError):
-            if path.name == f"{key}-{content_digest(path.read_bytes())}.so":
+            if _is_own(path) and path.name == f"{key}-{content_digest(path.read_bytes())}.so":
                 return path
     return None
 
 
 def _compile(path: str, key: str, folder: Path) -> Path:
     """Each file at the same time, under names of their own first: another process sees the whole entry or none."""
-    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=f"{key[:16]}.") as work, ThreadPoolExecutor() as pool:
         for name, text in sources():
             (Path(work) / name).write_bytes(text)
@@ -97,6 +119,7 @@ def _compile(path: str, key: str, folder: Path) -> Path:
         list(pool.map(lambda name: _run([path, *OPTIONS, "-c", name, "-o", f"{name}.o"], work), files))
         made = Path(work) / "library.so"
         _run([path, "-shared", "-o", str(made), *(f"{name}.o" for name in files)], work)
+        made.chmod(0o700)
         entry = folder / f"{key}-{content_digest(made.read_bytes())}.so"
         os.replace(made, entry)
     return entry

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from auditkit.errors import Unsupported
 from auditkit.native import compile as compiled
 from auditkit.native.attention import Attention
 from auditkit.native.elementwise import Elementwise
@@ -44,5 +45,12 @@ def load(cache: Path, *, compile_it: bool) -> NativeOps | None:
 
     Raises Unsupported where it cannot be compiled or does not run here.
     """
-    path = compiled.library(cache) if compile_it else compiled.find(cache)
-    return None if path is None else NativeOps(path)
+    path = compiled.find(cache)
+    if path is not None:
+        try:
+            return NativeOps(path)
+        except Unsupported:
+            if not compile_it:
+                raise
+            path.unlink(missing_ok=True)  # it will not get better
+    return NativeOps(compiled.make(cache)) if compile_it else None

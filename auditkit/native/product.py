@@ -18,6 +18,7 @@ BITS = 14
 _LANES = 16  # rows are padded to a multiple of so many elements
 _LATER_ELEMENTS = 1 << 21  # of a weight that are held as integers at a time
 _LATER_ROWS = 64
+TOO_LONG = 1 << 25  # elements of a row from which on sums may leave what source/dot.h makes binary64 of
 _FOR_THREADS = 1 << 26  # multiplications that pay for handing parts to threads
 
 
@@ -58,6 +59,8 @@ class Products:
         """As product.quantise."""
         if bits == f32_dot.BITS or x.ndim != 2 or x.size == 0:
             return product.quantise(x, bits)
+        if bits == BITS and x.shape[1] >= TOO_LONG:
+            return product.quantise(x, bits)
         x = _rows_in_order(x)
         rows, length = x.shape
         if bits != BITS:
@@ -71,6 +74,8 @@ class Products:
     def quantise_t(self, x: F32, bits: int) -> Any:
         """As product.quantise_t."""
         if bits == f32_dot.BITS or x.ndim != 2 or x.size == 0:
+            return product.quantise_t(x, bits)
+        if bits == BITS and x.shape[0] >= TOO_LONG:
             return product.quantise_t(x, bits)
         x = _rows_in_order(x)
         rows, length = x.shape

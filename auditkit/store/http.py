@@ -16,7 +16,7 @@ from auditkit.formats.canonical import words as said
 from auditkit.store import proxies
 from auditkit.store.disk import reason
 from auditkit.store.headwatch import HeadWatch, Streams
-from auditkit.store.inside import is_inside
+from auditkit.store.inside import is_inside, may_be_outside
 from auditkit.store.limits import StoreLimits
 from auditkit.store.peers import Peers
 from auditkit.store.source import redact
@@ -65,11 +65,12 @@ class Http:
         """
         address = _address(url)
         origin = _origin(address)
+        outside = False  # whether it was led here from there
         if named_by:
-            _stay_outside(
-                _address(named_by), address, f"{redact(named_by)}: names the mirror {redact(url)}, which lies in"
-            )
-        outside = bool(named_by) and _is_outside(_address(named_by))  # whether it was led here from there
+            source = _address(named_by)
+            outside = self._peers.was_outside(source.host) or _may_be_outside(source)
+            message = f"{redact(named_by)}: names the mirror {redact(url)}, which lies in"
+            _stay_outside(source, address, message, outside)
         for _ in range(self._limits.redirects + 1):
             headers = {"Range": f"bytes={span[0]}-{span[1]}"} if span else {}
             if authorization and _origin(address) == origin:
@@ -82,7 +83,7 @@ class Http:
                     yield response
                     return
                 outside = outside or self._peers.was_outside(address.host)
-                address = _next(address, response)
+                address = _next(address, response, outside)
             finally:
                 response.close()
         raise Unavailable(f"{redact(url)}: more than {self._limits.redirects} redirects")
@@ -191,22 +192,25 @@ def _origin(url: httpx.URL) -> tuple[str, str, int]:
     return url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80)
 
 
-def _stay_outside(source: httpx.URL, target: httpx.URL, message: str) -> None:
-    """Unavailable where a server outside leads to one inside; a proxy looks names up itself, so that none is here."""
+def _stay_outside(source: httpx.URL, target: httpx.URL, message: str, outside: bool) -> None:
+    """Unavailable where a server outside leads to one inside; a proxy looks names up itself, so that none is here.
+
+    outside: it is known that the source is, or was led to from there.
+    """
     if source.host == target.host or not is_inside(target.host, resolve=proxies.choose(str(target)) is None):
         return
-    if _is_outside(source):
+    if outside or _may_be_outside(source):
         raise Unavailable(
             f"{message} this machine or its own network and is not asked",
             hint="if it is meant, name it yourself: --artifacts",
         )
 
 
-def _is_outside(url: httpx.URL) -> bool:
-    return not is_inside(url.host, resolve=proxies.choose(str(url)) is None)
+def _may_be_outside(url: httpx.URL) -> bool:
+    return may_be_outside(url.host, resolve=proxies.choose(str(url)) is None)
 
 
-def _next(address: httpx.URL, response: httpx.Response) -> httpx.URL:
+def _next(address: httpx.URL, response: httpx.Response, outside: bool) -> httpx.URL:
     """Where a redirect leads: http or https, never from https back to http, and without credentials of its own."""
     shown = redact(str(address))
     location = response.headers.get("Location", "")
@@ -218,5 +222,5 @@ def _next(address: httpx.URL, response: httpx.Response) -> httpx.URL:
         raise Unavailable(f"{shown}: redirects to {redact(location) or 'nowhere'}, which is not a http(s) address")
     if address.scheme == "https" and target.scheme == "http":
         raise Unavailable(f"{shown}: redirects from https to plain http, which is not followed")
-    _stay_outside(address, target, f"{shown}: redirects into")
+    _stay_outside(address, target, f"{shown}: redirects into", outside)
     return target

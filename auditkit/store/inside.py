@@ -21,6 +21,19 @@ def is_inside(host: str, *, resolve: bool) -> bool:
     return resolve and any(not found.is_global for found in _resolved(host))
 
 
+def may_be_outside(host: str, *, resolve: bool) -> bool:
+    """Whether `host` is or may lead to a public address: one that stands for addresses of both kinds is neither inside
+    nor to be trusted like it.
+    """
+    literal = _address(host)
+    if literal is not None:
+        return literal.is_global
+    if is_inside(host, resolve=False):
+        return False
+    found = _resolved(host) if resolve else []
+    return not found or any(address.is_global for address in found)
+
+
 def _resolved(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
     """What a name stands for; nothing where it stands for nothing, for then nobody can be asked."""
     try:

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import httpcore
+
 from auditkit.errors import Unavailable
 
 Hook = Callable[[str, dict[str, Any]], None]
@@ -40,7 +42,11 @@ class Peers:
         return hook
 
     def _judge(self, host: str, shown: str, stay: bool, stream: Any) -> None:
-        peer = stream.get_extra_info("server_addr")
+        try:
+            peer = stream.get_extra_info("server_addr")
+        except OSError as error:  # it was reset meanwhile
+            stream.close()
+            raise httpcore.ConnectError(str(error)) from error
         if not self._is_inside(str(peer[0])):
             with self._lock:
                 self._outside.add(host)

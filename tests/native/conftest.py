@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from auditkit.errors import Unsupported
-from auditkit.native.compile import library
+from auditkit.native.compile import find, make
 from auditkit.native.ops import NativeOps
 
 KEPT = Path(__file__).resolve().parent.parent.parent / "build" / "compiled"
@@ -17,7 +17,7 @@ KEPT = Path(__file__).resolve().parent.parent.parent / "build" / "compiled"
 def compiled() -> Path:
     """The library of this machine."""
     try:
-        return library(KEPT)
+        return find(KEPT) or make(KEPT)
     except Unsupported as error:
         pytest.skip(str(error.message))
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from auditkit.errors import MachineFault, Unsupported
+from auditkit.formats.digest import content_digest
 from auditkit.model.ops import Ops
 from auditkit.model.state import initial_state
 from auditkit.native import compile as compiling
-from auditkit.native.compile import find, library, sources
+from auditkit.native.compile import FOLDER, find, make, sources
 from auditkit.native.ops import NativeOps, load
 from auditkit.numerics import reference, self_test
 from auditkit.replay import backend as backends
@@ -61,9 +64,19 @@ def test_ops_that_fail_their_self_test_are_done_without(compiled: Path) -> None:
     assert ops.add is reference.add and ops.quantise is reference.quantise
 
 
+def put(cache: Path, name: str, data: bytes) -> Path:
+    """A library in a cache of this user's own."""
+    folder = cache / FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / name
+    path.write_bytes(data)
+    path.chmod(0o700)
+    return path
+
+
 def test_the_cpu_takes_what_is_compiled(tmp_path: Path, compiled: Path) -> None:
     assert choose("cpu", 1, cache=tmp_path).ops is reference
-    (tmp_path / compiled.name).write_bytes(compiled.read_bytes())
+    put(tmp_path, compiled.name, compiled.read_bytes())
     for device in ("cpu", "native"):
         found = choose(device, 1, cache=tmp_path)
         assert found.ops.name == "native" and found.device == "cpu"
@@ -71,8 +84,40 @@ def test_the_cpu_takes_what_is_compiled(tmp_path: Path, compiled: Path) -> None:
 
 
 def test_a_changed_library_is_not_used(tmp_path: Path, compiled: Path) -> None:
-    (tmp_path / compiled.name).write_bytes(compiled.read_bytes() + b"\0")
+    put(tmp_path, compiled.name, compiled.read_bytes() + b"\0")
     assert find(tmp_path) is None and load(tmp_path, compile_it=False) is None
+
+
+def test_what_others_could_have_put_there_is_not_loaded(tmp_path: Path, compiled: Path) -> None:
+    """Its code would run before anything could judge it."""
+    path = put(tmp_path, compiled.name, compiled.read_bytes())
+    assert find(tmp_path) == path
+    for changed in (path, path.parent):
+        changed.chmod(0o722)
+        assert find(tmp_path) is None and choose("cpu", 1, cache=tmp_path).ops is reference
+        changed.chmod(0o700)
+    kept = path.rename(tmp_path / "elsewhere.so")
+    path.symlink_to(kept)
+    assert find(tmp_path) is None
+    path.unlink()
+    os.mkfifo(path)
+    assert find(tmp_path) is None
+
+
+def test_where_others_can_write_it_is_compiled_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER).chmod(0o777)
+    made = make(tmp_path)
+    assert not made.is_relative_to(tmp_path) and not list((tmp_path / FOLDER).iterdir())
+    shutil.rmtree(made.parent)
+
+
+def test_a_library_that_does_not_load_is_compiled_anew(tmp_path: Path, compiled: Path) -> None:
+    data = b"no library"
+    put(tmp_path, f"{compiled.name.split('-')[0]}-{content_digest(data)}.so", data)
+    assert choose("cpu", 1, cache=tmp_path).ops is reference
+    assert load(tmp_path, compile_it=True) is not None
+    assert [path.name for path in (tmp_path / FOLDER).iterdir()] == [compiled.name]
 
 
 def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,15 +130,15 @@ def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_compiler_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "sources", lambda: (*sources(), ("broken.c", b"int broken(")))
     with pytest.raises(Unsupported, match="cannot compile the C ops: broken.c"):
-        library(tmp_path)
-    assert not list(tmp_path.iterdir())
+        make(tmp_path)
+    assert not list((tmp_path / FOLDER).iterdir())
 
 
 def test_another_kind_of_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling.platform, "machine", lambda: "arm64")
     assert find(tmp_path) is None
     with pytest.raises(Unsupported, match="x86-64"):
-        library(tmp_path)
+        make(tmp_path)
 
 
 def test_nothing_in_the_interface_is_missing(native: NativeOps) -> None:

@@ -116,3 +116,21 @@ def test_a_weight_in_parts(native: NativeOps, monkeypatch: pytest.MonkeyPatch) -
 def test_rows_of_integers_end_in_zeros(native: NativeOps) -> None:
     for rows in (native.quantise(floats(1, 3, 21), 14), native.quantise_t(floats(1, 21, 3), 14)):
         assert isinstance(rows, NativeRows) and rows.values.shape == (3, 32) and not rows.values[:, 21:].any()
+
+
+def test_rows_that_are_too_long_for_the_sums_are_the_references(
+    native: NativeOps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 2^25 elements on a sum may leave what C makes binary64 of; only the limit is lowered here."""
+    monkeypatch.setattr(native_product, "TOO_LONG", 100)
+    x, y = frozen(normals(1, 7, 100), normals(2, 5, 100))
+    want = reference.dot(reference.quantise(x, 14), reference.quantise(y, 14))
+    turned = [np.ascontiguousarray(array.T) for array in (x, y)]
+    for a, b in (
+        (native.quantise(x, 14), native.quantise(y, 14)),
+        (native.quantise_t(turned[0], 14), native.weight_rows_t(turned[1], 14)),
+        (native.quantise_both(turned[0], 14)[1], native.weight_rows(y, 14)),
+    ):
+        assert not isinstance(a, NativeRows)
+        assert_same_bits(native.dot(a, b), want)
+    assert isinstance(native.quantise(x[:, :99], 14), NativeRows)

@@ -6,11 +6,13 @@ import dataclasses
 import logging
 from pathlib import Path
 
+import httpcore
 import pytest
 
 from auditkit.errors import AuditkitError, Unavailable, UsageError
 from auditkit.store import http, locate
 from auditkit.store.limits import STORE_LIMITS
+from auditkit.store.peers import Peers
 from tests.store import servers
 from tests.store.conftest import Shop
 from tests.store.servers import honest, redirecting, serve
@@ -114,6 +116,40 @@ def test_a_name_that_moves_inside_is_not_asked_any_more(shop: Shop, connections:
         with pytest.raises(Unavailable, match="leads into this machine or its own network"):
             store.file("x.bin", SIZE, DIGEST)
         assert [asked.path for asked in server.asked] == ["run.json"]
+
+
+@pytest.mark.parametrize("addresses", [("93.184.216.34",), ("93.184.216.34", "10.0.0.1"), ("10.0.0.1",)])
+def test_who_was_outside_may_not_lead_inside_whatever_its_name_stands_for_now(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, addresses: tuple[str, ...]
+) -> None:
+    """A publisher's name with a second address inside, or with another than when run.json was fetched."""
+    answers = [(2, 1, 6, "", (address, 0)) for address in addresses]
+    monkeypatch.setattr("auditkit.store.inside.socket.getaddrinfo", lambda *args, **kwargs: answers)
+    asker = http.Http(shop.limits)
+    asker._peers._outside.add("evil.example")
+    with serve(honest, FILES) as server:
+        with (
+            pytest.raises(Unavailable, match="names the mirror .*, which lies in this machine"),
+            asker.get(server.url + "x.bin", named_by="http://evil.example/run.json"),
+        ):
+            pass
+        assert not server.asked
+
+
+def test_a_connection_that_is_reset_at_once_is_one_that_failed() -> None:
+    class Reset:
+        closed = False
+
+        def get_extra_info(self, name: str) -> tuple[str, int]:
+            raise OSError(107, "Transport endpoint is not connected")
+
+        def close(self) -> None:
+            Reset.closed = True
+
+    hook = Peers(lambda address: False).trace("host", "shown", False, lambda event, info: None)
+    with pytest.raises(httpcore.ConnectError, match="not connected"):
+        hook("connection.connect_tcp.complete", {"return_value": Reset()})
+    assert Reset.closed
 
 
 def test_a_place_inside_that_was_named_is_asked(shop: Shop, connections: list[bool]) -> None:
