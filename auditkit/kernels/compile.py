@@ -19,6 +19,7 @@ from auditkit.errors import MachineFault, Unsupported
 from auditkit.formats.digest import Hasher, content_digest
 from auditkit.kernels import faults
 from auditkit.kernels.source import headers, source
+from auditkit.store.owner import is_own
 
 OPTIONS = (
     "--std=c++17",
@@ -164,7 +165,9 @@ def _head(key: str, body: bytes) -> bytes:
 
 
 def _read(path: Path, key: str) -> bytes | None:
-    """The cubin of a cache entry; None when it is not there or anything is amiss."""
+    """The cubin of a cache entry; None when it is not there, others can write it, or anything is amiss."""
+    if not is_own(path):
+        return None
     try:
         data = path.read_bytes()
     except OSError:

@@ -10,7 +10,6 @@ import functools
 import os
 import platform
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from auditkit.errors import Unsupported
 from auditkit.formats.digest import Hasher, content_digest
+from auditkit.store.owner import is_own
 
 # Nothing here lets a compiler change a result: no fast-math, no contraction, and with AVX2 alone no fused operation to
 # contract to. The last two only say that nobody reads errno or the floating-point exceptions.
@@ -53,7 +53,7 @@ def find(cache: Path) -> Path | None:
     Its code runs here: so only one that nobody but this user, or root, could have put there.
     """
     folder = cache / FOLDER
-    return _find(folder, _key()) if _is_known() and _is_own(folder) else None
+    return _find(folder, _key()) if _is_known() and is_own(folder) else None
 
 
 def make(cache: Path | None) -> Path:
@@ -67,21 +67,11 @@ def make(cache: Path | None) -> Path:
         folder = None if cache is None else cache / FOLDER
         if folder is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder is None or not _is_own(folder):
+        if folder is None or not is_own(folder):
             folder = Path(tempfile.mkdtemp(prefix="auditkit-"))
         return _compile(compiler(), _key(), folder)
     except OSError as error:
         raise Unsupported(f"the C ops cannot be compiled: {error}") from error
-
-
-def _is_own(path: Path) -> bool:
-    """Whether a folder or a regular file, and no link to one, belongs to this user or root, and no other can write."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return False
-    kind = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
-    return kind and found.st_uid in (os.geteuid(), 0) and not found.st_mode & 0o022
 
 
 def _is_known() -> bool:
@@ -105,7 +95,7 @@ def _key() -> str:
 def _find(cache: Path, key: str) -> Path | None:
     for path in sorted(cache.glob(f"{key}-*.so")):
         with contextlib.suppress(OSError):
-            if _is_own(path) and path.name == f"{key}-{content_digest(path.read_bytes())}.so":
+            if is_own(path) and path.name == f"{key}-{content_digest(path.read_bytes())}.so":
                 return path
     return None
 

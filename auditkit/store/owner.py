@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import secrets
+import stat
 from pathlib import Path
 
 from auditkit.formats.digest import content_digest
@@ -20,6 +21,21 @@ def machine() -> str:
     except (OSError, AttributeError):
         space = ""
     return content_digest(f"{platform.node()}\0{space}".encode("utf-8", "surrogateescape"))[:8]
+
+
+def is_own(path: Path) -> bool:
+    """Whether a folder or a regular file, and no link to one, belongs to this user or root, and no other can write to
+    it. For what runs: a digest in it proves nothing where others can write. True on Windows, where folders of users
+    are their own.
+    """
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    if not hasattr(os, "geteuid"):
+        return True
+    kind = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
+    return kind and found.st_uid in (os.geteuid(), 0) and not found.st_mode & 0o022
 
 
 def unique_suffix() -> str:

@@ -89,6 +89,17 @@ def test_a_damaged_entry_is_compiled_again_and_repaired(tmp_path: Path, damage: 
     assert cubin("blake3", "90", compiler, tmp_path) == good and len(compiler.calls) == 2
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions are another matter there")
+@pytest.mark.optional("Windows has no modes of files")
+def test_an_entry_that_others_can_write_is_not_run(tmp_path: Path) -> None:
+    """Its own digest is right: whoever can write an entry can write that too."""
+    compiler = Counting()
+    good = cubin("blake3", "90", compiler, tmp_path)
+    entry(tmp_path).chmod(0o622)
+    assert cubin("blake3", "90", compiler, tmp_path) == good and len(compiler.calls) == 2
+    assert cubin("blake3", "90", compiler, tmp_path) == good and len(compiler.calls) == 2
+
+
 def test_an_entry_under_anothers_name_is_refused(tmp_path: Path) -> None:
     compiler = Counting()
     right = cubin("blake3", "90", compiler, tmp_path)
