@@ -151,9 +151,7 @@ class Device:
     @functools.cached_property
     def transfers(self) -> Transfers:
         """Copies beside the work of this device."""
-        made = Transfers(self)
-        self._memory.kept.append(made.stream)
-        return made
+        return Transfers(self, self._memory.kept)
 
     @property
     def pool(self) -> Any:

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 class Transfers:
     """The copies of one device. All calls come from the device's thread."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, kept: list[Any]) -> None:
+        """kept: takes what goes with the device's memory only, since on a lost device CUDA would refuse."""
         self._device: Device = weakref.proxy(device)  # which has these: it goes with the last of its arrays
         with device.use():
             self.stream = device.cupy.cuda.Stream(non_blocking=True)
+        kept.append(self.stream)
         self._under_way: list[tuple[Any, npt.NDArray[Any]]] = []  # the end of a copy, and its array in main memory
         self._coming: list[tuple[Any, Array]] = []  # the end of a copy to the device, and the array it writes
         self._leaving: list[tuple[Any, Array]] = []  # the end of a copy to main memory, and the array it reads
