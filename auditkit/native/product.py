@@ -57,9 +57,7 @@ class Products:
 
     def quantise(self, x: F32, bits: int) -> Any:
         """As product.quantise."""
-        if bits == f32_dot.BITS or x.ndim != 2 or x.size == 0:
-            return product.quantise(x, bits)
-        if bits == BITS and x.shape[1] >= TOO_LONG:
+        if _is_left(x, bits, -1):
             return product.quantise(x, bits)
         x = _rows_in_order(x)
         rows, length = x.shape
@@ -73,9 +71,7 @@ class Products:
 
     def quantise_t(self, x: F32, bits: int) -> Any:
         """As product.quantise_t."""
-        if bits == f32_dot.BITS or x.ndim != 2 or x.size == 0:
-            return product.quantise_t(x, bits)
-        if bits == BITS and x.shape[0] >= TOO_LONG:
+        if _is_left(x, bits, 0):
             return product.quantise_t(x, bits)
         x = _rows_in_order(x)
         rows, length = x.shape
@@ -152,6 +148,11 @@ class Products:
             else:
                 out[:, part] = exact_dot(a, rows, integers)
         return out
+
+
+def _is_left(x: F32, bits: int, axis: int) -> bool:
+    """Whether rows of x, or with axis 0 its columns, are left to the reference."""
+    return bits == f32_dot.BITS or x.ndim != 2 or x.size == 0 or (bits == BITS and x.shape[axis] >= TOO_LONG)
 
 
 def _rows_in_order(x: F32) -> F32:

@@ -164,13 +164,20 @@ class Backend:
 
 @dataclass(frozen=True)
 class NativeBackend(Backend):
-    """The ops in C of this processor; the reference takes their place where they are not to be believed."""
+    """The ops in C of this processor; the reference takes their place where they are not to be believed.
+
+    strict: the user has asked for them, so that the self-test does not fall back.
+    """
+
+    strict: bool = False
 
     def self_test(self) -> None:
-        """As Backend.self_test. C ops that fail it are done without: the reference must pass."""
+        """As Backend.self_test. C ops that fail it are done without, unless strict: the reference must pass."""
         try:
             super().self_test()
         except MachineFault:
+            if self.strict:
+                raise
             self._native.forget()
             super().self_test()
 
@@ -315,8 +322,9 @@ def choose(device: str = "auto", threads: int | None = None, *, cache: Path | No
     """The back end for `device` with `threads` workers on a CPU, by default one for each processor.
 
     device: "cpu", in C once that is compiled (auditkit/native), else in NumPy; "native", which compiles it and never
-    falls back; "numpy", the reference alone; "cuda" or "cuda:N", which never falls back; "auto" for the first CUDA
-    device that works, else the CPU. cache: where compiled kernels are kept, None for the folder of the user.
+    falls back (but a second replay before a mismatch is always NumPy's); "numpy", the reference alone; "cuda" or
+    "cuda:N", which never falls back; "auto" for the first CUDA device that works, else the CPU. cache: where compiled
+    kernels are kept, None for the folder of the user.
     Unsupported: a device that cannot be used, with the remedy. UsageError: a device or number of threads that is none.
     """
     if threads is None:
@@ -346,7 +354,7 @@ def _cpu(device: str, threads: int, cache: Path | None, chosen: str) -> Backend:
                 raise
     if native is None:
         return Backend(reference, threads, "cpu", chosen)
-    return NativeBackend(native, threads, "cpu", chosen)  # type: ignore[arg-type]
+    return NativeBackend(native, threads, "cpu", chosen, strict=device == "native")  # type: ignore[arg-type]
 
 
 def _cuda(index: int, cache: Path | None, chosen: str) -> Backend:

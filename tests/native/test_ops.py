@@ -64,6 +64,14 @@ def test_ops_that_fail_their_self_test_are_done_without(compiled: Path) -> None:
     assert ops.add is reference.add and ops.quantise is reference.quantise
 
 
+def test_who_asks_for_them_is_told_that_they_fail(compiled: Path) -> None:
+    ops = NativeOps(compiled)
+    ops._own["add"] = lambda x, y: reference.add(x, x)
+    with pytest.raises(MachineFault):
+        NativeBackend(ops, 1, "cpu", strict=True).self_test()  # type: ignore[arg-type]
+    assert ops.name == "native"
+
+
 def put(cache: Path, name: str, data: bytes) -> Path:
     """A library in a cache of this user's own."""
     folder = cache / FOLDER
