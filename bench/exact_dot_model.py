@@ -5,8 +5,10 @@
 The model: 24 layers of width 2048, 16 query and 4 key-value heads of 128, 5632 in the feed-forward part, an untied
 vocabulary of 128,256, in micro-batches of 16,384 tokens. Each matrix has three products: forward, gradient of the
 inputs, gradient of the weights; the head's have 21 bits, all others 14. The averages weigh a product by its work (all
-of it over all time). `with quantise` counts making both operands' planes; a step makes some of them once for several
-products, so that its cost lies between the two. Attention's own products are not among them.
+of it over all time). `with quantise` counts making both operands' planes anew for every product. `as in a step` counts
+them as auditkit/model makes them: activations and gradients once by rows and by columns in one go, shared by the
+products that read them, and the weights once a step, not once a micro-batch; but each by a kernel of its own, while a
+step fuses some with what comes before. Attention's own products are not among them.
 """
 
 from __future__ import annotations
@@ -28,7 +30,12 @@ from bench.rows import Row
 WIDTH, HEADS, KV_HEADS, HEAD, FFN, VOCABULARY, LAYERS = 2048, 16, 4, 128, 5632, 128_256, 24
 TOKENS = 16_384
 CHOSEN = "chosen"  # what exact_dot.dot chooses by itself
-BARS = {14: 0.6, 21: 4.0}  # times torch's bfloat16, float32
+BARS = {14: 0.62, 21: 4.0}  # times torch's bfloat16, float32
+ROUNDED_BAR = 0.55  # times torch's bfloat16, with operands rounded as in a step
+STEP_TOKENS = 4_718_592  # 1,152 sequences of 4,096
+# Widths of what a layer rounds for products: before q, k, v; before o; before gate, up; before down; and the gradients
+# of what q, k, v, o, gate, up and down give.
+ROUNDED = (WIDTH, WIDTH, WIDTH, FFN, WIDTH, KV_HEADS * HEAD, KV_HEADS * HEAD, WIDTH, FFN, FFN, WIDTH)
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,20 @@ def measured(device: Device, product: Product, kernels: list[str], clock: Callab
     return times
 
 
+def roundings(device: Device, tokens: int, clock: Callable[..., float]) -> float:
+    """Milliseconds in which a micro-batch's operands of 14 bits are rounded, its share of the weights' included."""
+    status = device.zeros((1,), np.uint32)
+
+    def both(height: int, width: int) -> float:
+        array = device.cupy.asarray(torch.randn((height, width), device="cuda"))
+        return clock(device, partial(exact_dot.quantise_both, device, status, array, 14))
+
+    of_width = {width: both(tokens, width) for width in set(ROUNDED)}
+    weights = sum(product.count * both(product.m, product.n) for product in products(tokens)
+                  if product.bits == 14 and product.turned == (True, True))  # fmt: skip
+    return LAYERS * sum(of_width[width] for width in ROUNDED) + weights * tokens / STEP_TOKENS
+
+
 def rows(tokens: int, kernels: list[str], clock: Callable[..., float]) -> Iterator[Row]:
     """Each shape, then the averages by work for each number of bits."""
     device, all_of = Device(), products(tokens)
@@ -118,11 +139,15 @@ def rows(tokens: int, kernels: list[str], clock: Callable[..., float]) -> Iterat
                 yield Row(f"fx{product.bits} {product.name} {way}", product.work / milliseconds / 1e9, "TFLOP/s")
             device.pool.free_all_blocks()
             torch.cuda.empty_cache()
+        rounded = roundings(device, tokens, clock)
+    for kernel in kernels:
+        totals[14, kernel + ", as in a step"] = totals[14, kernel] + rounded
     for (bits, way), milliseconds in totals.items():
         work = sum(product.count * product.work for product in all_of if product.bits == bits)
         of = "bfloat16" if bits == 14 else "float32"
         ratio = totals[bits, of] / milliseconds
-        passes = ratio >= BARS[bits] if way in kernels else None
+        bar = BARS[bits] if way in kernels else ROUNDED_BAR if way.endswith("as in a step") else None
+        passes = None if bar is None else ratio >= bar
         yield Row(f"fx{bits} average, {way}", work / milliseconds / 1e9, "TFLOP/s", f"{ratio:.3f} of {of}", "", passes)
 
 
