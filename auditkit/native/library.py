@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from auditkit.errors import Unsupported
+from auditkit.errors import MachineFault, Unsupported
 from auditkit.numerics.nonfinite import NonFinite
 
 Array = npt.NDArray[Any]
 
 NOT_FINITE, NOT_TAME = 1, 2  # what a function returns, source/common.h
+
+_HINT = "this says nothing about the publisher; another library in this process has set it: try --device numpy"
 
 
 class Library:
@@ -30,10 +32,13 @@ class Library:
             raise Unsupported("the C ops need a processor with AVX2")
 
     def call(self, name: str, *arguments: Array | int | np.float32) -> int:
-        """Call a function: arrays by address, integers as int64, binary32 numbers as such. Raises NonFinite.
+        """Call a function: arrays by address, integers as int64, binary32 numbers as such. Raises NonFinite, and
+        MachineFault where something has changed how this thread rounds: no self-test runs in every thread that calls.
 
         Returns 0, or NOT_TAME where only the reference can tell whether a sum is in its range.
         """
+        if not self._loaded.is_ieee():
+            raise MachineFault(f"{name}: this thread rounds otherwise, or flushes small numbers to zero", hint=_HINT)
         code: int = getattr(self._loaded, name)(*[_argument(value) for value in arguments])
         if code == NOT_FINITE:
             raise NonFinite(f"non-finite value in {name}")

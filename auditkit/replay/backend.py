@@ -178,17 +178,21 @@ class NativeBackend(Backend):
         except MachineFault:
             if self.strict:
                 raise
-            self._native.forget()
+            self._native.forget(computed=False)
             super().self_test()
 
     def forget(self) -> None:
         """As Backend.forget; from here on the reference computes, so that a second replay uses no line of C again."""
         super().forget()
-        self._native.forget()
+        self._native.forget(computed=self._native.name == "native" or self._native.computed)
 
     def describe(self) -> dict[str, str]:
         """Which ops compute."""
-        return {"ops": f"C, library {self._native.origin}"} if self._native.name == "native" else {}
+        if self._native.name == "native":
+            return {"ops": f"C, library {self._native.origin}"}
+        if self._native.computed:
+            return {"ops": f"NumPy; in the first replay C, library {self._native.origin}"}
+        return {}
 
     @property
     def _native(self) -> NativeOps:

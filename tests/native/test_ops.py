@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +24,7 @@ from auditkit.numerics import reference, self_test
 from auditkit.replay import backend as backends
 from auditkit.replay.backend import NativeBackend, choose
 from tests.golden.recipes import RECIPES
+from tests.ops.float_env import DOWN, TOWARDS_ZERO, UP, flush_to_zero, rounding
 
 
 def test_known_answers_of_every_op(native: NativeOps) -> None:
@@ -52,7 +57,10 @@ def test_a_second_replay_is_the_references(compiled: Path) -> None:
     found = NativeBackend(ops, 1, "cpu")  # type: ignore[arg-type]
     assert found.describe()["ops"].endswith(ops.origin)
     found.forget()
-    assert ops.dot is reference.dot and ops.name == "numpy" and not found.describe()
+    assert ops.dot is reference.dot and ops.name == "numpy"
+    for _ in range(2):
+        assert found.describe() == {"ops": f"NumPy; in the first replay C, library {ops.origin}"}
+        found.forget()
 
 
 def test_ops_that_fail_their_self_test_are_done_without(compiled: Path) -> None:
@@ -62,6 +70,21 @@ def test_ops_that_fail_their_self_test_are_done_without(compiled: Path) -> None:
         self_test.run(ops)
     NativeBackend(ops, 2, "cpu").self_test()  # type: ignore[arg-type]
     assert ops.add is reference.add and ops.quantise is reference.quantise
+
+
+@pytest.mark.parametrize("changed", [flush_to_zero, *(partial(rounding, mode) for mode in (UP, DOWN, TOWARDS_ZERO))])
+def test_a_thread_that_rounds_otherwise_is_found(native: NativeOps, changed: Callable[[], Any]) -> None:
+    """Also a thread of a pool, in which no self-test runs."""
+    x = np.ones((2, 16), np.float32)
+    with ThreadPoolExecutor(1) as pool:
+
+        def there() -> None:
+            with changed():
+                native.quantise(x, 14)
+
+        with pytest.raises(MachineFault, match="quantise: this thread rounds otherwise"):
+            pool.submit(there).result()
+        pool.submit(native.quantise, x, 14).result()
 
 
 def test_who_asks_for_them_is_told_that_they_fail(compiled: Path) -> None:
