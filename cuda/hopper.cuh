@@ -119,6 +119,9 @@ __device__ __forceinline__ void product_wait(i32 (&d)[COUNT]) {
 #define SUMS8(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]), "+r"(d[i + 6]), \
     "+r"(d[i + 7])
 #define SUMS32(i) SUMS8(i), SUMS8(i + 8), SUMS8(i + 16), SUMS8(i + 24)
+#define NAMES32                                                                                                    \
+    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,"   \
+    "%29,%30,%31"
 #define NAMES64                                                                                                    \
     "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,"   \
     "%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55," \
@@ -129,15 +132,19 @@ __device__ __forceinline__ void product_wait(i32 (&d)[COUNT]) {
 #define NAMES128                                                                                                             \
     NAMES96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118," \
             "%119,%120,%121,%122,%123,%124,%125,%126,%127"
-#define PRODUCT(N, NAMES, A, B, ADD, ...)                                                                       \
-    __device__ __forceinline__ void product_s8(i32 (&d)[N / 2], u64 a, u64 b, bool add) {                       \
-        asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" ADD ", 0;\n"                                      \
-                     "wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" NAMES "}, %" A ", %" B ", add;\n}" \
-                     : __VA_ARGS__                                                                              \
-                     : "l"(a), "l"(b), "r"((i32)add)                                                            \
-                     : "memory");                                                                               \
+#define TYPED_PRODUCT(NAME, TYPES, N, NAMES, A, B, ADD, ...)                                                          \
+    __device__ __forceinline__ void NAME(i32 (&d)[N / 2], u64 a, u64 b, bool add) {                                \
+        asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" ADD ", 0;\n"                                         \
+                     "wgmma.mma_async.sync.aligned.m64n" #N "k32.s32." TYPES " {" NAMES "}, %" A ", %" B ", add;\n}" \
+                     : __VA_ARGS__                                                                                 \
+                     : "l"(a), "l"(b), "r"((i32)add)                                                               \
+                     : "memory");                                                                                  \
     }
-// d = a . b, or += if `add`, modulo 2^32: 64 rows of a, as many of b as d has columns, 32 bytes of K.
+#define PRODUCT(N, ...) TYPED_PRODUCT(product_s8, "s8.s8", N, __VA_ARGS__)
+// d = a . b, or += if `add`, modulo 2^32: 64 rows of a, as many of b as d has columns, 32 bytes of K. product_u8s8: bytes of a
+// are unsigned.
+PRODUCT(64, NAMES32, "32", "33", "34", SUMS32(0))
+TYPED_PRODUCT(product_u8s8, "u8.s8", 128, NAMES64, "64", "65", "66", SUMS32(0), SUMS32(32))
 PRODUCT(128, NAMES64, "64", "65", "66", SUMS32(0), SUMS32(32))
 PRODUCT(192, NAMES96, "96", "97", "98", SUMS32(0), SUMS32(32), SUMS32(64))
 PRODUCT(256, NAMES128, "128", "129", "130", SUMS32(0), SUMS32(32), SUMS32(64), SUMS32(96))

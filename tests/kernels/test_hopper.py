@@ -44,8 +44,12 @@ def laid_out(rows: Bytes, span: int, at: int = 0) -> Bytes:
     return memory
 
 
-def product(columns: int, span: int, *, fault: int = 0, seed: int = 0, at: int = 0, wrong: int = 0) -> None:
-    """One product against NumPy's; `at` bytes of K further on in the atoms, `wrong` changes operand b's descriptor."""
+def product(
+    columns: int, span: int, *, fault: int = 0, seed: int = 0, at: int = 0, wrong: int = 0, unsigned: bool = False
+) -> None:
+    """One product against NumPy's; `at` bytes of K further on in the atoms, `wrong` changes operand b's descriptor.
+    unsigned: the bytes of a are.
+    """
     rng = np.random.default_rng(columns + span)
     a, b = (rng.integers(-128, 128, (size, 32)).astype(np.int8) for size in (64, columns))
     stride = 8 * span or 256
@@ -55,15 +59,22 @@ def product(columns: int, span: int, *, fault: int = 0, seed: int = 0, at: int =
     d = emulated.zeros((64, columns), np.int32)
     places = [emulated.upload(laid_out(rows, span, at)) for rows in (a, b)]
     arguments = [*places, d, *operands, np.int64(SECOND), np.int32(fault)]
-    emulated.launch("hopper", f"product_{columns}", 1, 128, arguments, shared=132 * 1024)
-    assert_same_bits(emulated.download(d), a.astype(np.int32) @ b.astype(np.int32).T + np.int32(1))
+    kernel = "product_unsigned" if unsigned else f"product_{columns}"
+    emulated.launch("hopper", kernel, 1, 128, arguments, shared=132 * 1024)
+    first = a.view(np.uint8) if unsigned else a
+    assert_same_bits(emulated.download(d), first.astype(np.int32) @ b.astype(np.int32).T + np.int32(1))
 
 
 @SEEDS
-@pytest.mark.parametrize("columns", [128, 192, 256])
+@pytest.mark.parametrize("columns", [64, 128, 192, 256])
 @pytest.mark.parametrize("span", MODES)
 def test_a_product_is_numpys(columns: int, span: int, seed: int) -> None:
     product(columns, span, seed=seed)
+
+
+@SEEDS
+def test_a_product_of_unsigned_bytes_is_numpys(seed: int) -> None:
+    product(128, 64, seed=seed, unsigned=True)
 
 
 @pytest.mark.parametrize(("span", "at"), [(64, 32), (128, 32), (128, 64), (128, 96)])

@@ -220,11 +220,11 @@ extern "C" void emu_cluster_sync() {
 
 extern "C" unsigned emu_cluster_rank() { return emu.current->block->rank; }
 
-extern "C" void emu_product(int* d, int columns, uint64_t a, uint64_t b, bool add) {
+extern "C" void emu_product(int* d, int columns, uint64_t a, uint64_t b, bool add, bool unsigned_a) {
     emu_thread* t = emu.current;
     t->sums = d;
     t->operand[0] = a, t->operand[1] = b;
-    meet(EMU_PRODUCT, 0xffffffffu, 0, columns | add << 16, 32);
+    meet(EMU_PRODUCT, 0xffffffffu, 0, columns | add << 16 | unsigned_a << 17, 32);
 }
 
 extern "C" void emu_product_step(emu_op op, int arg) { meet(op, 0xffffffffu, 0, arg, 32); }

@@ -37,7 +37,12 @@ static inline void product_wait(int (&)[COUNT]) { emu_product_step(EMU_PRODUCT_W
 template <int COUNT>
 static inline void product_s8(int (&d)[COUNT], unsigned long long a, unsigned long long b, bool add) {
     static_assert(COUNT % 4 == 0 && COUNT <= 128, "wgmma has 8 to 256 columns");
-    emu_product(d, 2 * COUNT, a, b, add);
+    emu_product(d, 2 * COUNT, a, b, add, false);
+}
+template <int COUNT>
+static inline void product_u8s8(int (&d)[COUNT], unsigned long long a, unsigned long long b, bool add) {
+    static_assert(COUNT % 4 == 0 && COUNT <= 128, "wgmma has 8 to 256 columns");
+    emu_product(d, 2 * COUNT, a, b, add, true);
 }
 
 #endif

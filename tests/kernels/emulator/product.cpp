@@ -1,4 +1,4 @@
-// Products of a warpgroup, a warp at a time: m64nNk32 of signed bytes in shared memory, as its descriptors say (PTX ISA, wgmma).
+// Products of a warpgroup, a warp at a time: m64nNk32 of bytes in shared memory, signed or those of a not, as its descriptors say (PTX ISA, wgmma).
 //
 // The sums are taken away from the registers at the product and come back with the wait; in between they hold nothing. Operands
 // are read as late as possible, in the wait, and must not have been written over since the product was begun.
@@ -21,7 +21,7 @@ struct emu_sums {  // 16 rows of the sums of a warp
 struct emu_operation {
     uint64_t a, b;
     int columns, group;
-    bool add;
+    bool add, unsigned_a;
     emu_sums* sums;
 };
 
@@ -116,10 +116,10 @@ static emu_chunks chunks_of(const emu_thread* t, uint64_t operand, int first, in
     return chunks;
 }
 
-static void widen(const emu_chunks& chunks, std::vector<__m128i>& wide) {
+static void widen(const emu_chunks& chunks, bool is_unsigned, std::vector<__m128i>& wide) {
     const __m128i zero = _mm_setzero_si128();
     for (const unsigned char* at : chunks.at) {
-        __m128i bytes = _mm_loadu_si128((const __m128i*)at), sign = _mm_cmpgt_epi8(zero, bytes);
+        __m128i bytes = _mm_loadu_si128((const __m128i*)at), sign = is_unsigned ? zero : _mm_cmpgt_epi8(zero, bytes);
         wide.push_back(_mm_unpacklo_epi8(bytes, sign));
         wide.push_back(_mm_unpackhi_epi8(bytes, sign));
     }
@@ -136,8 +136,8 @@ static int dot(const __m128i* x, const __m128i* y) {
 static void finish(emu_thread* warp, const emu_operation& operation) {
     emu_chunks a = chunks_of(warp, operation.a, 16 * (warp->warp % 4), 16), b = chunks_of(warp, operation.b, 0, operation.columns);
     std::vector<__m128i> x, y;
-    widen(a, x);
-    widen(b, y);
+    widen(a, operation.unsigned_a, x);
+    widen(b, false, y);
     emu_sums* sums = operation.sums;
     for (int row = 0; row < 16; row++)
         for (int column = 0; column < operation.columns; column++) {
@@ -203,7 +203,7 @@ static void begin(emu_tensor& tensor, emu_thread* warp) {
     }
     emu_sums* sums = take(tensor, warp, columns);
     sums->flying++;
-    tensor.operations.push_back({a, b, columns, tensor.group, (warp->arg >> 16) != 0, sums});
+    tensor.operations.push_back({a, b, columns, tensor.group, (warp->arg >> 16 & 1) != 0, (warp->arg >> 17) != 0, sums});
 }
 
 static void wait(emu_tensor& tensor, emu_thread* warp) {

@@ -76,7 +76,7 @@ void emu_fence_async();
 unsigned emu_cluster_rank();
 void emu_cluster_sync();
 void emu_named_barrier(unsigned barrier, unsigned threads);
-void emu_product(int* d, int columns, uint64_t a, uint64_t b, bool add);
+void emu_product(int* d, int columns, uint64_t a, uint64_t b, bool add, bool unsigned_a);
 void emu_product_step(emu_op op, int arg);
 }
 

@@ -11,7 +11,7 @@
 // descriptors are arguments, as is what to leave out.
 enum Fault { NONE, NO_FENCE, EARLY, TOUCHED, NO_COPY_WAIT, OVERWRITTEN, OTHER_OPERANDS, NO_WAIT, FEW_BYTES, STORED, STORED_FENCED };
 
-template <int N>
+template <int N, bool UNSIGNED = false>
 __device__ __forceinline__ void one_product(const i8* a, const i8* b, i32* d, u64 operand_a, u64 operand_b, i64 bytes, i32 fault) {
     extern __shared__ __align__(1024) i8 shared[];
     u32 base = shared_address(shared), barrier = base + 128 * 1024, empty = barrier + 8;
@@ -35,7 +35,11 @@ __device__ __forceinline__ void one_product(const i8* a, const i8* b, i32* d, u6
     i32 sums[N / 2];
     for (int i = 0; i < N / 2; i++) sums[i] = 1;
     if (fault != NO_FENCE) product_fence();
-    product_s8(sums, fault == OTHER_OPERANDS && threadIdx.x / 32 == 2 ? operand_b : operand_a, operand_b, true);
+    u64 from_a = fault == OTHER_OPERANDS && threadIdx.x / 32 == 2 ? operand_b : operand_a;
+    if constexpr (UNSIGNED)
+        product_u8s8(sums, from_a, operand_b, true);
+    else
+        product_s8(sums, from_a, operand_b, true);
     product_commit();
     if (fault == TOUCHED) sums[3]++;
     if (fault == OVERWRITTEN) {
@@ -58,6 +62,10 @@ __device__ __forceinline__ void one_product(const i8* a, const i8* b, i32* d, u6
     ONE product_##N(const i8* a, const i8* b, i32* d, u64 operand_a, u64 operand_b, i64 bytes, i32 fault) {          \
         one_product<N>(a, b, d, operand_a, operand_b, bytes, fault);                                                 \
     }
+ONE product_unsigned(const i8* a, const i8* b, i32* d, u64 operand_a, u64 operand_b, i64 bytes, i32 fault) {
+    one_product<128, true>(a, b, d, operand_a, operand_b, bytes, fault);
+}
+PRODUCT_OF(64)
 PRODUCT_OF(128)
 PRODUCT_OF(192)
 PRODUCT_OF(256)
