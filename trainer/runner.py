@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -18,6 +19,7 @@ from auditkit.model.step import NonFinite, StepResult
 from auditkit.replay.backend import Backend
 from trainer.background import Background
 from trainer.held import CHECK_EVERY, compare, due
+from trainer.snapshots import Snapshot, landing_of
 from trainer.state_files import complete, cut, temporary_of, write_shards, writer_threads
 from trainer.states import StoredState, load_state
 
@@ -101,6 +103,7 @@ class OneProcess:
     ) -> None:
         self._backend, self._recipe, self._cursor, self._check_every = backend, recipe, cursor, check_every
         self._writing: Background[None] = Background("state")
+        self._landing = landing_of(backend.ops, copies=sys.maxsize)  # the next step has the same arrays
         self._made: tuple[State, StateDigests] | None = None  # the last step's
 
     def self_test(self) -> None:
@@ -139,15 +142,16 @@ class OneProcess:
     def write(self, state: State, folder: Path, before: Callable[[], None], after: Callable[[], None]) -> None:
         """As Runner.write. A step makes new arrays, so those of this state stay as they are."""
         self.settle()
-        found, host = self._document(state), self._backend.host(state)
-        arrays = {(role, name): array for name, role, array in host.tensors()}
+        found = self._document(state)
+        snapshot = self._backend.on_device(lambda: self._snapshot(state))
         stop = self._writing.stop
 
         def work() -> None:
             before()
+            snapshot.wait()
             temporary = temporary_of(folder, str(os.getpid()))
             groups = dict(enumerate(cut(found.tensors)))
-            shards = write_shards(temporary, groups, arrays, threads=writer_threads(), stop=stop)
+            shards = write_shards(temporary, groups, snapshot.tensors, threads=writer_threads(), stop=stop)
             complete(folder, temporary, found, shards.values())
             after()
 
@@ -155,6 +159,7 @@ class OneProcess:
 
     def advance(self) -> None:
         """As Runner.advance."""
+        self._landing.tidy()
         if self._writing.ended:
             self._writing.result()
 
@@ -166,6 +171,12 @@ class OneProcess:
     def drop(self, *, finish: bool) -> None:
         """As Runner.drop."""
         self._writing.drop(finish=finish)
+
+    def _snapshot(self, state: State) -> Snapshot:
+        landing = self._landing
+        landing.begin()
+        tensors = {(role, name): landing.take(array) for name, role, array in state.tensors()}
+        return Snapshot(tensors, landing.end())
 
     def _placed(self, state: State) -> State:
         placed = self._backend.place(state)

@@ -72,6 +72,7 @@ class Cuda:
     def __init__(self, count: int = 1, *, total: int = 1 << 30, dry: bool = False) -> None:
         self.count = count
         self.dry = dry
+        self.late = False  # whether streams made from now on do their work only when somebody waits for it
         self.total = total
         self.used = Counter[int]()
         self.calls: list[str] = []

@@ -19,6 +19,8 @@ from tests.kernels.emulator.device import EmulatedArray
 from tests.kernels.fake_cuda import Cuda, CUDADriverError, CUDARuntimeError, NVRTCError, OutOfMemoryError
 from tests.kernels.fake_streams import FakeEvent, FakeStream
 
+GONE = 0xDD  # what memory is full of that was given back
+
 
 class FakePointer:
     """cupy.cuda.MemoryPointer: memory, and copies from and to it."""
@@ -101,6 +103,7 @@ class FakeMemory:
         self.ptr = int(array.ctypes.data)
         cuda.used[self.device_id] += size
         weakref.finalize(self, cuda.used.subtract, {self.device_id: size})
+        weakref.finalize(self, self.bytes.fill, GONE).atexit = False
 
 
 class FakePool:
@@ -307,7 +310,7 @@ def make(cuda: Cuda, limit: str = "") -> Any:
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         Device=lambda index: FakeDevice(cuda, index),
         Stream=lambda **options: FakeStream(cuda, **options),
-        Event=lambda: FakeEvent(cuda),
+        Event=lambda **options: FakeEvent(cuda),
         get_elapsed_time=lambda begin, end: 1e3 * (end.at - begin.at),
         MemoryPool=lambda: FakePool(cuda, limit),
         MemoryPointer=FakePointer,

@@ -10,23 +10,25 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from auditkit.formats.state import StateDocument, StateIndex
 from auditkit.formats.tensors import TensorEntry
-from auditkit.numerics.arrays import F32
 from trainer.background import Background
 from trainer.parallel.agree import Caught, agree
 from trainer.parallel.group import Array, Group
 from trainer.parallel.layout import Layout, Piece
 from trainer.parallel.memory import Memory
 from trainer.parallel.state import RankState
+from trainer.snapshots import Landing, Snapshot
 from trainer.state_files import complete, cut, temporary_of, write_shards, writer_threads
 
 Call = Callable[[], None]
 Shard = Sequence[TensorEntry]
-Held = dict[tuple[str, str], F32]
+Held = dict[tuple[str, str], NDArray[Any]]
 
 _DONE, _NOT_YET = b"-", b""
 
@@ -44,16 +46,16 @@ class _Begun:
 class OwnedStates:
     """What a rank writes of the states of a run; all ranks make the same calls in the same order."""
 
-    def __init__(self, group: Group, layout: Layout, memory: Memory, neighbours: int) -> None:
+    def __init__(self, group: Group, layout: Layout, memory: Memory, landing: Landing, neighbours: int) -> None:
         """neighbours: ranks on this machine, which share its processors."""
-        self._group, self._layout, self._memory = group, layout, memory
+        self._group, self._layout, self._memory, self._landing = group, layout, memory, landing
         self._threads = writer_threads(neighbours)
         self._writing: Background[bytes] = Background("state")
         self._begun: _Begun | None = None
         self._said = _NOT_YET
         self._completing = False  # all shards are there, and the leading rank writes what names them
 
-    def begin(self, held: Held, document: StateDocument, folder: Path, before: Call, after: Call) -> None:
+    def begin(self, held: Snapshot, document: StateDocument, folder: Path, before: Call, after: Call) -> None:
         """Begin to write the shards of this rank, whose tensors it holds (`gather`), nothing else being written."""
         token = self._group.gather_bytes(b"%d" % os.getpid())[0].decode("ascii")
         self._begun = begun = _Begun(folder, temporary_of(folder, token), document, after)
@@ -61,7 +63,8 @@ class OwnedStates:
 
         def work() -> bytes:
             before()
-            shards = write_shards(begun.temporary, groups, held, threads=self._threads, stop=self._writing.stop)
+            held.wait()
+            shards = write_shards(begun.temporary, groups, held.tensors, threads=self._threads, stop=self._writing.stop)
             return StateIndex(tuple(shards.values())).encode() if shards else _DONE
 
         self._said, self._completing = _NOT_YET, False
@@ -76,6 +79,7 @@ class OwnedStates:
             return
         caught = Caught()
         with caught.catching():
+            self._landing.tidy()
             if self._writing.ended:
                 self._said = self._writing.result()
         said = agree(self._group, caught, self._said)
@@ -114,11 +118,12 @@ class OwnedStates:
         """How many ranks above this one is the owner of a shard: 0 for an own one."""
         return (number - self._group.rank) % self._group.size
 
-    def gather(self, state: RankState, document: StateDocument) -> Held:
-        """The tensors of this rank's shards, on the host, where no later step changes them.
+    def gather(self, state: RankState, document: StateDocument) -> Snapshot:
+        """The tensors of this rank's shards as they are now, nothing else being written.
 
         Shards go round by round, one a rank, so that what is under way is bounded.
         """
+        self._landing.begin()
         shards = cut(document.tensors)
         held: Held = {}
         for first in range(0, len(shards), self._group.size):
@@ -127,8 +132,8 @@ class OwnedStates:
             held |= self._moments(state, around, own)
             for entry in own:
                 if entry.role == "param":  # every rank has them all; a step overwrites them
-                    held[entry.order] = np.array(self._memory.host(state.params[entry.name]))
-        return held
+                    held[entry.order] = self._landing.copy(state.params[entry.name])
+        return Snapshot(held, self._landing.end())
 
     def _moments(self, state: RankState, around: Sequence[Shard], own: Shard) -> Held:
         """Send each rank what this one holds of the moments in its shard; those of the own shard, put together."""
@@ -138,12 +143,13 @@ class OwnedStates:
         into = [self._memory.zeros(length, np.float32) for length in lengths]
         self._group.all_to_all(parts, into).wait()
         del parts
-        whole = {entry.order: np.empty(entry.shape, np.float32) for entry in own if entry.role != "param"}
+        whole = {entry.order: self._landing.room(entry.shape) for entry in own if entry.role != "param"}
         for rank, array in enumerate(into):
-            found, at = self._memory.host(array), 0
+            at = 0
             for entry, piece in self._pieces(rank, own):
                 count = piece.stop - piece.first
-                whole[entry.order].reshape(-1)[piece.first : piece.stop] = found[at : at + count]
+                target = whole[entry.order].reshape(-1)[piece.first : piece.stop]
+                self._landing.fill(target, array[at : at + count])
                 at += count
         return whole
 

@@ -27,6 +27,7 @@ from trainer.parallel.place import launched
 from trainer.parallel.replicas import Replicas
 from trainer.parallel.state import RankState, fill, rank_state
 from trainer.parallel.step import RankStep
+from trainer.snapshots import landing_of
 from trainer.states import StoredState, check_tensors
 
 _FIRST = b"first"
@@ -57,7 +58,9 @@ class Ranks:
             lambda: RankStep(group, self._layout, self._memory, backend.ops, recipe, **options)
         )
         place = launched()
-        self._states = OwnedStates(group, self._layout, self._memory, place.local_size if place else group.size)
+        neighbours = place.local_size if place else group.size
+        landing = landing_of(backend.ops, neighbours=neighbours)
+        self._states = OwnedStates(group, self._layout, self._memory, landing, neighbours)
         self._stops = False
 
     @property

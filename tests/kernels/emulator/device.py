@@ -66,6 +66,8 @@ class EmulatedTransfers:
         """As Transfers, full of poison."""
         return np.array(self._device.empty(shape, dtype).view(np.ndarray))
 
+    page_locked = host_array
+
     def bring(self, values: npt.NDArray[Any]) -> Callable[[], EmulatedArray]:
         """As Transfers."""
         array = self._device.empty(values.shape, values.dtype)
@@ -80,8 +82,19 @@ class EmulatedTransfers:
 
     def send(self, array: EmulatedArray, values: npt.NDArray[Any], most: int) -> None:
         """As Transfers."""
-        source = array.view(np.ndarray)
-        self._waiting.append(lambda: np.copyto(values, source))
+        self.send_all([(array, values)], most)
+
+    def send_all(self, pairs: Sequence[tuple[EmulatedArray, npt.NDArray[Any]]], most: int) -> None:
+        """As Transfers."""
+        for array, values in pairs:
+            self._waiting.append(functools.partial(np.copyto, values, array.view(np.ndarray)))
+
+    def end(self) -> Callable[[], None]:
+        """As Transfers."""
+        return self.finish
+
+    def tidy(self) -> None:
+        """As Transfers; nothing is done yet."""
 
     def finish(self) -> None:
         """As Transfers."""

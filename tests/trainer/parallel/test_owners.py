@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 
 from auditkit.errors import Unsupported
+from auditkit.kernels.backend import CudaOps
 from auditkit.model.state import State, document, initial_state
 from auditkit.numerics import reference
+from tests.kernels.emulator import EmulatedDevice
 from tests.trainer.parallel.states import CUT, split
 from tests.trainer.parallel.thread_group import ThreadGroup, play
-from trainer import state_files
+from trainer import snapshots, state_files
 from trainer.parallel import owners
 from trainer.parallel.layout import Layout
 from trainer.parallel.memory import memory_of
 from trainer.parallel.owners import OwnedStates
+from trainer.snapshots import landing_of
 from trainer.state_files import write_state
 
 
@@ -35,11 +38,11 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def write(group: ThreadGroup, folder: Path, calls: list[str] | None = None) -> None:
+def write(group: ThreadGroup, folder: Path, calls: list[str] | None = None, ops: Any = reference) -> None:
     """Write the state as one rank, and spoil all arrays as soon as it is begun."""
-    layout, memory = Layout(CUT.model, group.size), memory_of(reference)
-    held = split(state(), CUT, layout, group.rank, reference)
-    states = OwnedStates(group, layout, memory, group.size)
+    layout, memory = Layout(CUT.model, group.size), memory_of(ops)
+    held = split(state(), CUT, layout, group.rank, ops)
+    states = OwnedStates(group, layout, memory, landing_of(ops), group.size)
     said = [] if calls is None else calls
     states.advance()
     found = document(state(), CUT)
@@ -51,7 +54,7 @@ def write(group: ThreadGroup, folder: Path, calls: list[str] | None = None) -> N
         lambda: said.append(f"after {group.rank} {folder.is_dir()}"),
     )
     for array in (held.line, *held.adam_m, *held.adam_v):
-        array[...] = -1
+        memory.copy(array, memory.place(np.full(array.shape, -1, np.float32)))
     states.advance()
     states.settle()
     states.drop(finish=True)
@@ -70,6 +73,23 @@ def test_ranks_write_the_files_of_one_process(
     assert sorted(calls) == ["after 0 True", *(f"before {rank}" for rank in range(size))]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["many", "one"]
     assert (len(files(tmp_path / "one")) > 3) == (shard_bytes < 1 << 30)
+
+
+def test_ranks_on_devices_write_them_too_though_their_copies_are_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_files, "SHARD_BYTES", 300_000)
+    monkeypatch.setattr(snapshots, "BATCH_BYTES", 100_000)
+    write_state(tmp_path / "one", state(), document(state(), CUT))
+    ranks = [CudaOps(EmulatedDevice()) for _ in range(3)]
+
+    def written(group: ThreadGroup) -> None:
+        memory = memory_of(ranks[group.rank])
+        group._down, group._up = memory.host, lambda array, values: memory.copy(array, memory.place(values))
+        write(group, tmp_path / "many", ops=ranks[group.rank])
+
+    play(3, written, seed=3)
+    assert files(tmp_path / "many") == files(tmp_path / "one")
 
 
 def test_what_one_rank_meets_every_rank_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
