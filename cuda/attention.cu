@@ -99,9 +99,11 @@ GLOBAL void attention_unstack_rows(const float* x, const float* sums, float* y, 
 }
 
 // Planes of rows [planes][groups][rows][padded_dim] turned around: [planes][batch][dim][padded], matrix `first` + group of the
-// batch, rows beyond `rows` zero. A block turns one block of a plane.
-GLOBAL void attention_transpose_planes(const i8* from, i8* to, i64 planes, i64 groups, i64 rows, i64 dim, i64 padded_dim, i64 padded,
-                                       i64 batch, i64 first) {
+// batch, rows beyond `rows` zero. A block turns one block of a plane. ORDERED: inside each 64 rows in the order of store_weights
+// (attention_cells.cuh), row 8 i + 2 c + b at 16 c + 2 i + b.
+template <bool ORDERED>
+__device__ __forceinline__ void transpose_planes(const i8* from, i8* to, i64 planes, i64 groups, i64 rows, i64 dim, i64 padded_dim,
+                                                 i64 padded, i64 batch, i64 first) {
     __shared__ u32 tile[64][17];
     i64 tiles_d = (dim + 63) / 64, tiles_m = padded / 64;
     i64 rest = blockIdx.x;
@@ -122,9 +124,21 @@ GLOBAL void attention_transpose_planes(const i8* from, i8* to, i64 planes, i64 g
         int d = i / 16, m = i % 16 * 4;
         u32 word = 0;
 #pragma unroll
-        for (int n = 0; n < 4; n++) word |= (tile[m + n][d / 4] >> (8 * (d % 4)) & 255u) << (8 * n);
+        for (int n = 0; n < 4; n++) {
+            int row = ORDERED ? (m + n) / 2 % 8 * 8 + m / 16 * 2 + n % 2 : m + n;
+            word |= (tile[row][d / 4] >> (8 * (d % 4)) & 255u) << (8 * n);
+        }
         *(u32*)(turned + place_in_block(d, m)) = word;
     }
+}
+
+#define TURNED \
+    const i8 *from, i8 *to, i64 planes, i64 groups, i64 rows, i64 dim, i64 padded_dim, i64 padded, i64 batch, i64 first
+GLOBAL void attention_transpose_planes(TURNED) {
+    transpose_planes<false>(from, to, planes, groups, rows, dim, padded_dim, padded, batch, first);
+}
+GLOBAL void attention_transpose_ordered(TURNED) {
+    transpose_planes<true>(from, to, planes, groups, rows, dim, padded_dim, padded, batch, first);
 }
 
 #define ROWS i64 groups, i64 heads, i64 tokens, i64 dim, i64 padded

@@ -10,12 +10,8 @@
 // v * x + c, two roundings.
 __device__ __forceinline__ float horner_step(float v, float x, u32 c) { return v * x + float_of(c); }
 
-// p with e^x = p * 2^n, and n + ROUNDS in *shifted.
-__device__ __forceinline__ float exp_reduced(float x, float* shifted) {
-    *shifted = x * float_of(0x3fb8aa3bu) + float_of(ROUNDS);
-    float n = *shifted - float_of(ROUNDS);
-    float r = x - n * float_of(LN2_HI);
-    r = r - n * float_of(LN2_LO);
+// e^r for |r| <= ln 2 / 2.
+__device__ __forceinline__ float exp_polynomial(float r) {
     float p = float_of(0x3ab4c11bu);
     p = horner_step(p, r, 0x3c091d90u);
     p = horner_step(p, r, 0x3d2aacfeu);
@@ -25,6 +21,15 @@ __device__ __forceinline__ float exp_reduced(float x, float* shifted) {
     p = p * r;
     p = p + r;
     return p + 1.0f;
+}
+
+// p with e^x = p * 2^n, and n + ROUNDS in *shifted.
+__device__ __forceinline__ float exp_reduced(float x, float* shifted) {
+    *shifted = x * float_of(0x3fb8aa3bu) + float_of(ROUNDS);
+    float n = *shifted - float_of(ROUNDS);
+    float r = x - n * float_of(LN2_HI);
+    r = r - n * float_of(LN2_LO);
+    return exp_polynomial(r);
 }
 
 // e^x: inf above 88.72283, 0 below -103.97208, NaN 7fc00000 for a NaN.

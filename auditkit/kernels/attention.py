@@ -54,7 +54,7 @@ def attention_forward(
     rv = quantise(device, status, v.reshape((groups, tokens, dim)), bits)
     row_max, row_sum = (device.empty((groups * rq.rows,), np.float32) for _ in range(2))
     work = _Work(device, status, "softmax", (rv.exponents, row_max, row_sum), sizes, query_chunks(sizes))
-    total = work.weighted_sums([(rq, rk)], _turned(device, [rv]))
+    total = work.weighted_sums([(rq, rk)], turned(device, [rv]))
     out = _unstacked(device, total, row_sum, q.shape, sizes)
     return out, AttentionCache(rq, rk, rv, out, row_max, row_sum, sizes)
 
@@ -65,10 +65,10 @@ def attention_backward(device: Device, status: Array, dout: Array, cache: Attent
     shared = (cache.row_max, cache.row_sum, rows.inner)
     vectors = (*shared, cache.k.exponents)
     work = _Work(device, status, "query_gradient", vectors, sizes, query_chunks(sizes))
-    dq = work.weighted_sums([(cache.q, cache.k), (rows.dout, cache.v)], _turned(device, [cache.k]))
+    dq = work.weighted_sums([(cache.q, cache.k), (rows.dout, cache.v)], turned(device, [cache.k]))
     vectors = (*shared, rows.pairs)
     work = _Work(device, status, "key_gradient", vectors, sizes, key_chunks(sizes))
-    found = work.weighted_sums([(cache.k, cache.q), (cache.v, rows.dout)], _turned(device, [rows.z, cache.q]))
+    found = work.weighted_sums([(cache.k, cache.q), (cache.v, rows.dout)], turned(device, [rows.z, cache.q]))
     shape = (dout.shape[0], groups // max(1, dout.shape[0]), sizes.tokens, cache.k.length)
     dv, dk = found[:groups].reshape(shape), found[groups:].reshape(shape)
     return _unstacked(device, dq, None, dout.shape, sizes), dk, dv
@@ -179,10 +179,11 @@ def _unstacked(device: Device, x: Array, sums: Array | None, shape: tuple[int, .
     return y
 
 
-def _turned(device: Device, sources: list[DeviceRows]) -> DeviceRows:
+def turned(device: Device, sources: list[DeviceRows], *, ordered: bool = False) -> DeviceRows:
     """The D columns of each source's integers, with exponents 0: second operands of weighted sums over its rows.
 
     The matrices of all sources, which have the same sizes, follow one another.
+    ordered: inside each 64 rows, row 8 i + 2 c + b stands at 16 c + 2 i + b (store_weights of attention_cells.cuh).
     """
     first = sources[0]
     batch, padded = len(sources) * first.batch, padded_length(first.rows)
@@ -192,7 +193,7 @@ def _turned(device: Device, sources: list[DeviceRows]) -> DeviceRows:
     for number, rows in enumerate(sources):
         sizes = (count, rows.batch, rows.rows, rows.length, rows.padded, padded, batch, number * rows.batch)
         args = (rows.planes, planes, *(np.int64(size) for size in sizes))
-        device.launch("attention", "attention_transpose_planes", grid, 256, args)
+        device.launch("attention", f"attention_transpose_{'ordered' if ordered else 'planes'}", grid, 256, args)
     exponents = device.zeros((batch * first.length,), np.int32)
     return DeviceRows(planes, exponents, first.bits, batch, first.length, first.rows)
 

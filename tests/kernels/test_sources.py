@@ -20,6 +20,9 @@ KERNELS = sorted(source_folder().glob("*.cu"))
 # Kernels that may keep something in local memory, with the reason.
 MAY_USE_LOCAL_MEMORY: dict[str, str] = {}
 
+# Sources that fuse a multiplication and an addition where it is one rounding anyway (attention_cells.cuh).
+FUSED_BY_DESIGN = {"attention_forward_sm90", "attention_backward_sm90"}
+
 # ptxas need not call it a warning when it lets asynchronous products wait for each other (C7510, C7512) or ignores
 # setmaxnreg (C7508).
 COMPLAINTS = re.compile(r"warning|error|\(C75\d\d\)|Performance Loss|setmaxnreg", re.IGNORECASE)
@@ -61,7 +64,8 @@ class TestEachKernel:
     def test_its_ptx_holds_nothing_flushed_fused_or_approximate(self, path: Path, architecture: str) -> None:
         ptx = compiled(path, architecture).ptx
         assert sum(counts.total() for counts in scan.opcodes(ptx).values()) > 20
-        assert not scan.complaints(ptx)
+        allowed = {"fma.rn.f32"} if path.stem in FUSED_BY_DESIGN else set()
+        assert not scan.complaints(ptx, frozenset(allowed))
 
     def test_its_machine_code_fuses_nothing(self, path: Path, architecture: str) -> None:
         done = compiled(path, architecture)
