@@ -1,0 +1,385 @@
+// Fused attention by the asynchronous tensor cores of sm_90a: exact dots of rows with columns, a tile of 64 by 64 at a time, weights
+// made of them in registers, and weighted sums over the columns (SPEC.md section 8). No score is ever in memory.
+//
+// A block keeps 64 rows and walks over the tiles of columns that they see. Its first warps copy; "scorers", warpgroups that take turns,
+// multiply a tile, make weights of it and leave their digits in shared memory; the "summer", the last warpgroup, multiplies
+// these by the columns' turned rows and keeps all sums of the 64 rows in its registers until they are rounded once. Without
+// sums, every scorer has 64 rows of its own, and all go through the same tiles. Blocks go on to other rows until none
+// are left (unit_at). Two blocks of a cluster, with neighbouring rows, each copy half of the columns to both.
+//
+// A kernel gives `attend` a class C:
+//   QUERIES        rows are queries (token by token, the heads of a token side by side) and columns keys; or the other way round
+//   PRODUCTS       1: rows[0] with columns[0]; 2: rows[1] with columns[1] too
+//   SUMS           whether weights are summed; UNSIGNED: whether no weight is negative
+//   ROW_SUMS       whether results are divided by sums of the scorers, C::sum(half), in units of 2^-30
+//   SCORERS, *_STAGES, CLUSTER, *_REGISTERS   choices that change no bit
+//   VECTORS        numbers of a column in its tile's record: HEADER bytes, the first PRODUCTS of whose floats are norms of the
+//                  tile's columns (attention_norms.cuh), then of each pair of columns [VECTORS][2] floats
+//   begin(group, row)      new rows, row and row + 8 of this thread (the last, where there are fewer); whether they are tame
+//   fast(record)           whether all columns of a tile are tame
+//   tile<FAST>(t, v)       weights of a tile from its dots i32 v[PRODUCTS][32], written by t.store if SUMS. FAST: all of the
+//                          tile is seen, rows and columns are tame and v are exact integers; else v are bits of the
+//                          rounded dots, and t.sees(i) says what counts
+//   end(group, row)        after the last tile of these rows; row as in Tile
+//   result(group, row)     of a row's weighted sum: where its DIM floats go, and the bound of its weights
+//   total(group, row, l)   takes the sum of a row, rounded, of all scorers
+//
+// The integers q q' = 128 R - 127 L with R = 127 HH + SS of digits (exact_dot_planes.cuh) are made in one set of sums, modulo 2^32:
+// R after two planes, then S R + L with S = -128 / 127, then times -127. They fit int32 where the norms say so (Cauchy and
+// Schwarz); where not, the upper half of R is kept, as in exact_dot_sums.cuh, and a double holds them.
+#pragma once
+#include "attention_tiles.cuh"
+#include "exact_dot_sums.cuh"
+
+// What is multiplied: planes of rows of DIM elements, and turned ones (attention_cells.cuh); all of c.batch matrices.
+struct Given {
+    const i8 *rows[2], *columns[2], *turned, *records;
+    const float* norms[2];                        // of each 64 rows, as in the records
+    const i32 *row_exponents[2], *column_exponents[2];
+};
+
+// One warp: the rows of all units and the columns of all tiles with their records.
+template <class C>
+__device__ __forceinline__ void load_columns(const Given& g, const Chunk& c, u32 ring, u32 rank) {
+    using P = Pipe<C>;
+    constexpr u32 PIECE = PLANE / C::CLUSTER;  // of a plane of columns, which this block copies
+    i32 lane = threadIdx.x & 31, product = lane / 3, plane = lane % 3;
+    Layout of_rows = layout_of(c.batch, c.rows, DIM), of_columns = layout_of(c.batch, c.columns, DIM);
+    i32 last_block = (c.rows - 1) / BLOCK_ROWS, tiles = (c.columns + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    bool copies = product < C::PRODUCTS;
+    const i8* all_rows = g.rows[product == 1 && C::PRODUCTS == 2] + plane * of_rows.plane;
+    const i8* all_columns = g.columns[product == 1 && C::PRODUCTS == 2] + plane * of_columns.plane + rank * PIECE;
+    Turn<C::ROW_STAGES> row;
+    Turn<C::COLUMN_STAGES> column;
+    Turn<P::RECORD_STAGES> record;
+    u32 round = 0;
+#pragma unroll 1
+    for (Unit u = unit_at<C>(c, 0, rank); u.exists; u = unit_at<C>(c, ++round, rank), row.next()) {
+        u32 full = ring + P::ROW_FULL + 8 * row.slot, place = ring + P::ROW + row.slot * P::ROW_BYTES + lane * PLANE;
+        mbarrier_wait(full + (P::ROW_EMPTY - P::ROW_FULL), row.parity ^ 1);
+        if (lane == 0) mbarrier_expect(full, P::ROW_BYTES);
+#pragma unroll 1
+        for (i32 block = 0; block < P::ROW_BLOCKS && copies; block++)
+            bulk_load(place + block * P::COLUMN_BYTES,
+                      all_rows + u.group * of_rows.matrix + min(u.row / BLOCK_ROWS + block, last_block) * of_rows.block, PLANE, full);
+        const i8* from = all_columns + u.group * of_columns.matrix + u.first * of_columns.block;
+        const i8* records = g.records + ((i64)u.group * tiles + u.first) * P::RECORD_BYTES;
+#pragma unroll 1
+        for (i32 left = u.last - u.first; left >= 0; left--, from += of_columns.block, records += P::RECORD_BYTES) {
+            full = ring + P::COLUMN_FULL + 8 * column.slot;
+            mbarrier_wait(full + (P::COLUMN_EMPTY - P::COLUMN_FULL), column.parity ^ 1);
+            if (lane == 0) mbarrier_expect(full, P::COLUMN_BYTES + P::RECORD_BYTES);
+            place = ring + P::COLUMN + column.slot * P::COLUMN_BYTES + lane * PLANE + rank * PIECE;
+            if (copies && C::CLUSTER == 1)
+                bulk_load(place, from, PIECE, full);
+            else if (copies)
+                bulk_load_to(place, from, PIECE, full, (1u << C::CLUSTER) - 1);
+            else if (lane == 31)
+                bulk_load(ring + P::RECORD + record.slot * P::RECORD_BYTES, records, P::RECORD_BYTES, full);
+            column.next();
+            record.next();
+        }
+    }
+}
+
+// One warp: the turned rows of all tiles, 64 of DIM elements at a time.
+template <class C>
+__device__ __forceinline__ void load_turned(const Given& g, const Chunk& c, u32 ring, u32 rank) {
+    using P = Pipe<C>;
+    i32 lane = threadIdx.x & 31, plane = lane % 3, half = C::CLUSTER == 1 ? lane / 3 : (i32)rank;
+    if (lane >= 6 / C::CLUSTER) return;
+    Layout layout = layout_of(c.batch, DIM, c.padded);
+    const i8* all = g.turned + plane * layout.plane + half * layout.block;
+    Turn<C::SUM_STAGES> turn;
+    u32 round = 0;
+#pragma unroll 1
+    for (Unit u = unit_at<C>(c, 0, rank); u.exists; u = unit_at<C>(c, ++round, rank)) {
+        const i8* from = all + u.group * layout.matrix + (i64)u.first * BLOCK_BYTES;
+#pragma unroll 1
+        for (i32 left = u.last - u.first; left >= 0; left--, from += BLOCK_BYTES, turn.next()) {
+            u32 full = ring + P::TURNED_FULL + 8 * turn.slot;
+            u32 place = ring + P::TURNED + turn.slot * OPERAND + plane * PLANE + half * BLOCK_BYTES;
+            mbarrier_wait(full + (P::TURNED_EMPTY - P::TURNED_FULL), turn.parity ^ 1);
+            if (lane == 0) mbarrier_expect(full, OPERAND);
+            if (C::CLUSTER == 1)
+                bulk_load(place, from, BLOCK_BYTES, full);
+            else
+                bulk_load_to(place, from, BLOCK_BYTES, full, (1u << C::CLUSTER) - 1);
+        }
+    }
+}
+
+// This warp is done with a place, or has filled it.
+__device__ __forceinline__ void arrive(u32 barrier) {
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0) mbarrier_arrive(barrier);
+}
+// The same of a place that the whole cluster fills.
+template <int CLUSTER>
+__device__ __forceinline__ void arrive_at_all(u32 barrier) {
+    u32 lane = threadIdx.x & 31;
+    if (CLUSTER == 1)
+        arrive(barrier);
+    else if (lane < CLUSTER)
+        mbarrier_arrive_at(barrier, lane);
+}
+
+// The dots of a tile: exact as int32, or modulo 2^32 with the upper halves of R, two a word, if `keep`.
+__device__ __forceinline__ void multiply_tile(i32 (&v)[32], u32 (&upper)[16], u64 rows, u64 columns, bool keep) {
+#pragma unroll 1
+    for (int plane = 0; plane < 3; plane++) {
+        product_fence();
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u32 inside = i / 2 * BLOCK_BYTES + i % 2 * 32;
+            product_s8(v, advanced(rows, inside), advanced(columns, inside), plane > 0 || i > 0);
+        }
+        product_commit();
+        product_wait<0>(v);
+        if (keep && plane == 1)
+#pragma unroll
+            for (int i = 0; i < 32; i += 2) upper[i / 2] = upper_halves(v[i], v[i + 1]);
+        u32 by = plane == 0 ? 127u : plane == 1 ? BEFORE_LAST : MINUS_127;
+#pragma unroll
+        for (int i = 0; i < 32; i++) v[i] = times(v[i], by);
+        rows = advanced(rows, PLANE);
+        columns = advanced(columns, PLANE);
+    }
+}
+
+// RN32(n * 2^scale) for |n| < 2^53 and a scale of at least -900: the double is exact, one rounding.
+__device__ __forceinline__ float round_scaled(i64 n, i32 scale) { return (float)((double)n * power_of_two64(scale)); }
+
+// Kept halves to rounded dots, as bits.
+__device__ __forceinline__ void round_tile(i32 (&v)[32], const u32 (&upper)[16], const Tile& t, const i32* rows, const i32* columns,
+                                           const Chunk& c) {
+    i32 of_row[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) of_row[half] = rows[min(t.row + 8 * half, c.rows - 1)] - 26;
+#pragma unroll
+    for (int i = 0; i < 32; i++) {
+        i32 high = half_of(upper[i / 2], i % 2), scale = of_row[i / 2 % 2] + columns[min(t.column + i / 4 * 8 + i % 2, c.columns - 1)];
+        v[i] = (i32)bits_of(round_scaled((i64)high * (1 << 23) + less(v[i], high, 23), scale));
+    }
+}
+
+// A warpgroup: weights of its tiles.
+template <class C>
+__device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, i8* shared, u32 ring, u32 rank, i32 scorer) {
+    using P = Pipe<C>;
+    i32 warp = (i32)(threadIdx.x / 32 % 4), lane = (i32)(threadIdx.x & 31), block = C::SUMS ? 0 : scorer;
+    Turn<C::ROW_STAGES> row;
+    Turn<C::COLUMN_STAGES> column;
+    Turn<P::RECORD_STAGES> record;
+    Turn<(C::SUMS ? C::SUM_STAGES : 1)> digit;
+    Turn<C::SCORERS> whose;
+    u32 round = 0, totals = 0;
+    i32 v[C::PRODUCTS][32] = {};
+    u32 upper[C::PRODUCTS][16] = {};
+#pragma unroll 1
+    for (Unit u = unit_at<C>(c, 0, rank); u.exists; u = unit_at<C>(c, ++round, rank), row.next()) {
+        i32 begin = min(u.row + block * BLOCK_ROWS, c.rows - 1), end = min(begin + BLOCK_ROWS, c.rows);
+        i32 seen_first = seen_by<C>(c, end - 1).first, seen_last = seen_by<C>(c, begin).last;  // by all of them
+        Tile t;
+        t.group = u.group;
+        t.row = u.row + block * BLOCK_ROWS + warp * 16 + lane / 4;
+#pragma unroll
+        for (int half = 0; half < 2; half++) t.seen[half] = seen_by<C>(c, min(t.row + 8 * half, c.rows - 1));
+        bool tame = cells.begin(u.group, t.row);
+        float norms[C::PRODUCTS];
+#pragma unroll
+        for (int p = 0; p < C::PRODUCTS; p++)
+            norms[p] = g.norms[p][(i64)u.group * ((c.rows + BLOCK_ROWS - 1) / BLOCK_ROWS) + begin / BLOCK_ROWS];
+        tame = __all_sync(0xffffffffu, tame) != 0;
+        u64 from_rows = operand_of(ring + P::ROW + row.slot * P::ROW_BYTES + block * P::COLUMN_BYTES);
+        mbarrier_wait(ring + P::ROW_FULL + 8 * row.slot, row.parity);
+#pragma unroll 1
+        for (i32 tile = u.first; tile <= u.last; tile++, column.next(), record.next(), digit.next(), whose.next()) {
+            if (C::SUMS && (i32)whose.slot != scorer) continue;
+            i32 at = tile * BLOCK_ROWS;
+            t.column = at + lane % 4 * 2;
+            t.record = shared + P::RECORD + record.slot * P::RECORD_BYTES;
+            t.digits = shared + P::DIGIT + digit.slot * DIGITS;
+            u64 from_columns = operand_of(ring + P::COLUMN + column.slot * P::COLUMN_BYTES);
+            mbarrier_wait(ring + P::COLUMN_FULL + 8 * column.slot, column.parity);
+            bool fast = tame && at >= seen_first && at + BLOCK_ROWS - 1 <= seen_last && cells.fast(t.record);
+#pragma unroll
+            for (int p = 0; p < C::PRODUCTS; p++) fast = fast && norms[p] * ((const float*)t.record)[p] < 2147480000.0f;
+#pragma unroll
+            for (int p = 0; p < C::PRODUCTS; p++)
+                multiply_tile(v[p], upper[p], advanced(from_rows, p * OPERAND), advanced(from_columns, p * OPERAND), !fast);
+            arrive_at_all<C::CLUSTER>(ring + P::COLUMN_EMPTY + 8 * column.slot);
+            if (C::SUMS) mbarrier_wait(ring + P::DIGIT_EMPTY + 8 * digit.slot, digit.parity ^ 1);
+            if (fast) {
+                cells.template tile<true>(t, v);
+            } else {
+#pragma unroll
+                for (int p = 0; p < C::PRODUCTS; p++)
+                    round_tile(v[p], upper[p], t, g.row_exponents[p] + (i64)u.group * c.rows,
+                               g.column_exponents[p] + (i64)u.group * c.columns, c);
+                cells.template tile<false>(t, v);
+            }
+            if (C::SUMS) {
+                fence_async();
+                arrive(ring + P::DIGIT_FULL + 8 * digit.slot);
+            } else {
+                __syncwarp();  // threads may have parted, and products want them together
+            }
+        }
+        arrive(ring + P::ROW_EMPTY + 8 * row.slot);
+        cells.end(u.group, t.row);
+        if constexpr (C::ROW_SUMS) {
+            mbarrier_wait(ring + P::TOTAL_EMPTY, (totals ^ 1) & 1);
+            totals ^= 1;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                i64 sum = cells.sum(half);
+                sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+                sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+                if (lane % 4 == 0) ((i64*)(shared + P::TOTAL))[scorer * BLOCK_ROWS + warp * 16 + lane / 4 + 8 * half] = sum;
+            }
+            arrive(ring + P::TOTAL_FULL);
+        }
+    }
+}
+
+// d += weights . turned rows.
+template <class C>
+__device__ __forceinline__ void add_weighted(i32 (&d)[64], u64 a, u64 b, bool add) {
+    if constexpr (C::UNSIGNED)
+        product_u8s8(d, a, b, add);
+    else
+        product_s8(d, a, b, add);
+}
+
+// This warp has read weights and turned rows.
+template <class C>
+__device__ __forceinline__ void release_sums(u32 ring, u32 slot) {
+    arrive(ring + Pipe<C>::DIGIT_EMPTY + 8 * slot);
+    arrive_at_all<C::CLUSTER>(ring + Pipe<C>::TURNED_EMPTY + 8 * slot);
+}
+
+// The last warpgroup: all sums of a unit's rows.
+template <class C>
+__device__ __forceinline__ void sum_up(const Chunk& c, C& cells, i8* shared, u32 ring, u32 rank) {
+    using P = Pipe<C>;
+    i32 warp = (i32)(threadIdx.x / 32 % 4), lane = (i32)(threadIdx.x & 31);
+    Turn<C::SUM_STAGES> turn;
+    u32 round = 0, totals = 0;
+    i32 hh[64] = {}, ss[64] = {}, ll[64] = {};
+#pragma unroll 1
+    for (Unit u = unit_at<C>(c, 0, rank); u.exists; u = unit_at<C>(c, ++round, rank)) {
+        bool add = false;
+#pragma unroll 1
+        for (i32 left = u.last - u.first; left >= 0; left--) {
+            u64 a = operand_of(ring + P::DIGIT + turn.slot * DIGITS), b = operand_of(ring + P::TURNED + turn.slot * OPERAND);
+            mbarrier_wait(ring + P::TURNED_FULL + 8 * turn.slot, turn.parity);
+            mbarrier_wait(ring + P::DIGIT_FULL + 8 * turn.slot, turn.parity);
+            product_fence();
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                add_weighted<C>(hh, advanced(a, 32 * k), advanced(b, 32 * k), add || k > 0);
+                add_weighted<C>(ss, advanced(a, BLOCK_BYTES + 32 * k), advanced(b, PLANE + 32 * k), add || k > 0);
+                add_weighted<C>(ll, advanced(a, 2 * BLOCK_BYTES + 32 * k), advanced(b, 2 * PLANE + 32 * k), add || k > 0);
+            }
+            product_commit();
+            product_wait<1>(hh);
+            if (add) release_sums<C>(ring, turn.before());
+            add = true;
+            turn.next();
+        }
+        product_wait<0>(hh);
+        product_wait<0>(ss);
+        product_wait<0>(ll);
+        release_sums<C>(ring, turn.before());
+        i32 row = u.row + warp * 16 + lane / 4;
+        float by[2] = {1.0f, 1.0f};
+        if constexpr (C::ROW_SUMS) {
+            mbarrier_wait(ring + P::TOTAL_FULL, totals);
+            totals ^= 1;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                i64 sum = 0;
+#pragma unroll
+                for (int s = 0; s < C::SCORERS; s++)
+                    sum += ((const i64*)(shared + P::TOTAL))[s * BLOCK_ROWS + warp * 16 + lane / 4 + 8 * half];
+                by[half] = (float)sum * 9.313225746154785e-10f;  // RN32(sum), times 2^-30
+                if (lane % 4 == 0 && row + 8 * half < c.rows) cells.total(u.group, row + 8 * half, by[half]);
+            }
+            arrive(ring + P::TOTAL_EMPTY);
+        }
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            if (row + 8 * half >= c.rows) continue;
+            i32 bound = 0;
+            float* to = cells.result(u.group, row + 8 * half, &bound) + lane % 4 * 2;
+            double scale = power_of_two64(bound - 26);
+#pragma unroll
+            for (int j = 0; j < DIM / 8; j++) {
+                float x[2];
+#pragma unroll
+                for (int b = 0; b < 2; b++) {
+                    int i = 4 * j + 2 * half + b;
+                    i64 n = 16256ll * hh[i] + 128ll * ss[i] - 127ll * ll[i];
+                    x[b] = (float)((double)n * scale);  // |n| < 2^53: one rounding
+                    if constexpr (C::ROW_SUMS) x[b] = x[b] / by[half];
+                }
+                *(float2*)(to + 8 * j) = make_float2(x[0], x[1]);
+            }
+        }
+        __syncwarp();  // threads may have parted, and products want them together
+    }
+}
+
+// Barriers of full places, then of empty ones, with their numbers of arrivals.
+template <int STAGES>
+__device__ __forceinline__ void init_ring(u32 barriers, u32 full, u32 empty) {
+#pragma unroll 1
+    for (int i = 0; i < STAGES; i++) {
+        mbarrier_init(barriers + 8 * i, full);
+        mbarrier_init(barriers + 8 * (STAGES + i), empty);
+    }
+}
+
+// A kernel of blocks of Pipe<C>::THREADS threads, with Pipe<C>::BYTES + 1024 bytes of shared memory.
+template <class C>
+__device__ __forceinline__ void attend(const Given& g, const Chunk& c, C cells, i8* memory) {
+    using P = Pipe<C>;
+    u32 address = shared_address(memory), ring = (address + 1023) & ~1023u;
+    i8* shared = memory + (ring - address);
+    u32 rank = C::CLUSTER == 1 ? 0 : cluster_rank();
+    constexpr u32 READERS = 4 * C::CLUSTER * (C::SUMS ? 1 : C::SCORERS);
+    if (threadIdx.x == 0) {
+        init_ring<C::ROW_STAGES>(ring + P::ROW_FULL, 1, 4 * C::SCORERS);
+        init_ring<C::COLUMN_STAGES>(ring + P::COLUMN_FULL, 1, READERS);
+        if constexpr (C::SUMS) {
+            init_ring<C::SUM_STAGES>(ring + P::TURNED_FULL, 1, 4 * C::CLUSTER);
+            init_ring<C::SUM_STAGES>(ring + P::DIGIT_FULL, 4, 4);
+            init_ring<1>(ring + P::TOTAL_FULL, 4 * C::SCORERS, 4);
+        }
+        mbarrier_init_fence();
+    }
+    if (C::CLUSTER == 1)
+        __syncthreads();
+    else
+        cluster_sync();
+    i32 group = __shfl_sync(0xffffffffu, (i32)threadIdx.x / WARPGROUP, 0);  // the same for a warp, as the compiler now knows
+    if (group == 0) {
+        registers_down<48>();
+        if (threadIdx.x < 32) load_columns<C>(g, c, ring, rank);
+        if constexpr (C::SUMS)
+            if (threadIdx.x >= 32 && threadIdx.x < 64) load_turned<C>(g, c, ring, rank);
+    } else if (group <= C::SCORERS) {
+        registers_up<C::SCORER_REGISTERS>();
+        score<C>(g, c, cells, shared, ring, rank, group - 1);
+    } else {
+        if constexpr (C::SUMS) {
+            registers_up<C::SUMMER_REGISTERS>();
+            sum_up<C>(c, cells, shared, ring, rank);
+        }
+    }
+    if (C::CLUSTER != 1) {
+        __syncwarp();
+        cluster_sync();  // the other block may still arrive at this one's barriers
+    }
+}

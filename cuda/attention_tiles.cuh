@@ -1,0 +1,97 @@
+// What a block of the fused attention of sm_90a works on, and where that lies in its shared memory (attention_sm90.cuh).
+#pragma once
+#include "attention_chunk.cuh"
+#include "common.cuh"
+#include "exact_dot_planes.cuh"
+#include "hopper.cuh"
+
+constexpr int DIM = 128;                         // elements of a row of q, k, v and dO
+constexpr int PLANE = DIM * BLOCK_ROWS;          // bytes of a plane of 64 rows, or of DIM rows and 64 bytes of K
+constexpr int OPERAND = 3 * PLANE;               // of all planes
+constexpr int DIGITS = 3 * BLOCK_BYTES;          // of the weights of a tile
+constexpr int HEADER = 16;                       // of the record of a tile of columns
+
+// Where everything lies in shared memory, in bytes from its begin, and how many threads there are. C is what attention_sm90.cuh calls
+// for weights, with its choices.
+template <class C>
+struct Pipe {
+    static constexpr int ROW_BLOCKS = C::SUMS ? 1 : C::SCORERS, ROWS = ROW_BLOCKS * BLOCK_ROWS;
+    static constexpr int ROW_BYTES = ROW_BLOCKS * C::PRODUCTS * OPERAND, COLUMN_BYTES = C::PRODUCTS * OPERAND;
+    static constexpr int RECORD_BYTES = HEADER + C::VECTORS * 4 * BLOCK_ROWS;
+    // A stage of columns is released before its record is done with, at the latest when the same scorer releases its next.
+    static constexpr int RECORD_STAGES = C::COLUMN_STAGES + (C::SUMS ? C::SCORERS : 1);
+
+    static constexpr int ROW = 0, COLUMN = ROW + C::ROW_STAGES * ROW_BYTES;
+    static constexpr int TURNED = COLUMN + C::COLUMN_STAGES * COLUMN_BYTES, DIGIT = TURNED + C::SUM_STAGES * OPERAND;
+    static constexpr int RECORD = DIGIT + C::SUM_STAGES * DIGITS;
+    static constexpr int TOTAL = RECORD + RECORD_STAGES * RECORD_BYTES;  // i64 sums of rows, of each scorer
+    static constexpr int BARRIERS = TOTAL + (C::ROW_SUMS ? C::SCORERS * 8 * BLOCK_ROWS : 0);
+    // Barriers of full places, then of empty ones.
+    static constexpr int ROW_FULL = BARRIERS, ROW_EMPTY = ROW_FULL + 8 * C::ROW_STAGES;
+    static constexpr int COLUMN_FULL = ROW_EMPTY + 8 * C::ROW_STAGES, COLUMN_EMPTY = COLUMN_FULL + 8 * C::COLUMN_STAGES;
+    static constexpr int TURNED_FULL = COLUMN_EMPTY + 8 * C::COLUMN_STAGES, TURNED_EMPTY = TURNED_FULL + 8 * C::SUM_STAGES;
+    static constexpr int DIGIT_FULL = TURNED_EMPTY + 8 * C::SUM_STAGES, DIGIT_EMPTY = DIGIT_FULL + 8 * C::SUM_STAGES;
+    static constexpr int TOTAL_FULL = DIGIT_EMPTY + 8 * C::SUM_STAGES, TOTAL_EMPTY = TOTAL_FULL + 8, BYTES = TOTAL_EMPTY + 8;
+    static_assert(BYTES + 1024 <= 227 * 1024, "more shared memory than a block may have");
+
+    static constexpr int THREADS = WARPGROUP * (1 + C::SCORERS + (C::SUMS ? 1 : 0));
+};
+
+// The place that is next in a ring, and the parity of its turn.
+template <int STAGES>
+struct Turn {
+    u32 slot = 0, parity = 0;
+
+    __device__ __forceinline__ void next() {
+        if (++slot == STAGES) {
+            slot = 0;
+            parity ^= 1;
+        }
+    }
+    __device__ __forceinline__ u32 before() const { return slot == 0 ? STAGES - 1 : slot - 1; }
+};
+
+// The rows that a block takes next, from `row` on, and the tiles of columns that any row of its cluster sees.
+struct Unit {
+    i32 group, row, first, last;
+    bool exists;
+};
+
+template <class C>
+__device__ __forceinline__ Seen seen_by(const Chunk& c, i32 row) {
+    return C::QUERIES ? keys_seen(c, row) : queries_seeing(c, row);
+}
+
+// Units with many tiles come first, and every other round goes backwards, so that all blocks have about as much to do.
+template <class C>
+__device__ __forceinline__ Unit unit_at(const Chunk& c, u32 round, u32 rank) {
+    u32 clusters = gridDim.x / C::CLUSTER, mine = blockIdx.x / C::CLUSTER;
+    u32 index = round * clusters + (round & 1 ? clusters - 1 - mine : mine);
+    i32 height = Pipe<C>::ROWS * C::CLUSTER, blocks = (c.rows + height - 1) / height;
+    if (index >= (u32)(blocks * c.batch)) return Unit{0, 0, 0, -1, false};
+    i32 place = (i32)(index / (u32)c.batch), block = C::QUERIES ? blocks - 1 - place : place;
+    i32 begin = block * height, end = min(begin + height, c.rows);
+    return Unit{(i32)(index % (u32)c.batch), begin + (i32)rank * Pipe<C>::ROWS, seen_by<C>(c, begin).first / BLOCK_ROWS,
+                seen_by<C>(c, end - 1).last / BLOCK_ROWS, true};
+}
+
+// A thread's part of a tile: rows `row` and row + 8 of a group, of which some may be beyond the last; columns column + 8 i + b.
+// Element 4 i + 2 half + b of a thread's 32.
+struct Tile {
+    i32 group, row, column;
+    Seen seen[2];      // by each row
+    const i8* record;  // of these 64 columns
+    i8* digits;        // where the weights' go: 64 rows of 64 bytes, plane by plane
+
+    __device__ __forceinline__ bool sees(int i) const { return seen[i / 2 % 2].has(column + i / 4 * 8 + i % 2); }
+    // The numbers of columns column + 8 i and the next one, each VECTORS of them: number n of both is at [2 n].
+    __device__ __forceinline__ const float* numbers(int i, int vectors) const {
+        return (const float*)(record + HEADER) + (4 * i + (threadIdx.x & 3)) * 2 * vectors;
+    }
+    // Sixteen digits of row + 8 half, of one plane; columns lie in the order of i, then b, those of a lane side by side.
+    __device__ __forceinline__ void store(int half, int plane, const u32* words) const {
+        i32 local = (i32)(threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4) + 8 * half;
+        *(uint4*)(digits + plane * BLOCK_BYTES + place_in_block(local, 16 * (i32)(threadIdx.x & 3))) =
+            make_uint4(words[0], words[1], words[2], words[3]);
+    }
+};
