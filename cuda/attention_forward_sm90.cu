@@ -98,10 +98,10 @@ struct Scan {
     }
     __device__ __forceinline__ bool fast(const i8*) const { return true; }
 
-    template <bool FAST>
+    template <Kind KIND>
     __device__ __forceinline__ void tile(const Tile& t, i32 (&v)[1][32]) {
         float most[2] = {UNSEEN, UNSEEN};
-        if (FAST) {
+        if (KIND == WHOLE) {
 #pragma unroll
             for (int i = 0; i < 8; i++) {
                 float4 p = *(const float4*)t.numbers(i, KEY_NUMBERS);
@@ -122,7 +122,8 @@ struct Scan {
             for (int i = 0; i < 32; i++)
                 if (t.sees(i)) {
                     int half = i / 2 % 2;
-                    float s = float_of((u32)v[0][i]) * scale;
+                    float s = KIND == EDGE ? (float)v[0][i] * t.numbers(i / 4, KEY_NUMBERS)[i % 2] * factor[half]
+                                           : float_of((u32)v[0][i]) * scale;
                     largest[half] = s > largest[half] ? s : largest[half];
                     bound[half] = max(bound[half], of_values[t.column + i / 4 * 8 + i % 2]);
                 }
@@ -200,7 +201,7 @@ struct Sum {
         return float_of(bits_of(shifted) * (1u << 23) + bits_of(exp_polynomial(r)));
     }
 
-    template <bool FAST>
+    template <Kind KIND>
     __device__ __forceinline__ void tile(const Tile& t, i32 (&v)[1][32]) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -211,10 +212,11 @@ struct Sum {
 #pragma unroll
                 for (int c = 0; c < 4; c++) {
                     int i = 4 * (2 * j + c / 2) + 2 * half + c % 2;
-                    if (FAST) {
+                    if (KIND != ANY_TILE) {
                         float4 of = *(const float4*)t.numbers(2 * j + c / 2, KEY_NUMBERS);
                         float s = (float)v[0][i] * (c % 2 ? of.y : of.x) * factor[half];
                         float e = exp_2_30(s - largest[half]);
+                        if (KIND == EDGE) e = t.sees(i) ? e : 0.0f;
                         count[c] = (u32)__float2int_rn(e);
                         // Where the first product is below 2^-126 the second is far below one half.
                         w[c] = bits_of(__fmaf_rn(e * (c % 2 ? of.w : of.z), weight[half], 12582912.0f));

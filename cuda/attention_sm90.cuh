@@ -17,9 +17,9 @@
 //                  tile's columns (attention_norms.cuh), then of each pair of columns [VECTORS][2] floats
 //   begin(group, row)      new rows, row and row + 8 of this thread (the last, where there are fewer); whether they are tame
 //   fast(record)           whether all columns of a tile are tame
-//   tile<FAST>(t, v)       weights of a tile from its dots i32 v[PRODUCTS][32], written by t.store if SUMS. FAST: all of the
-//                          tile is seen, rows and columns are tame and v are exact integers; else v are bits of the
-//                          rounded dots, and t.sees(i) says what counts
+//   tile<KIND>(t, v)       weights of a tile from its dots i32 v[PRODUCTS][32], written by t.store if SUMS. WHOLE: all of the tile
+//                          is seen, rows and columns are tame and v are exact integers; EDGE: the same, but t.sees(i) says
+//                          what is seen; ANY_TILE: v are bits of the rounded dots, and t.sees(i) says what is seen
 //   end(group, row)        after the last tile of these rows; row as in Tile
 //   result(group, row)     of a row's weighted sum: where its DIM floats go, and the bound of its weights
 //   total(group, row, l)   takes the sum of a row, rounded, of all scorers
@@ -202,7 +202,7 @@ __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, 
             t.digits = shared + P::DIGIT + digit.slot * DIGITS;
             u64 from_columns = operand_of(ring + P::COLUMN + column.slot * P::COLUMN_BYTES);
             mbarrier_wait(ring + P::COLUMN_FULL + 8 * column.slot, column.parity);
-            bool fast = tame && at >= seen_first && at + BLOCK_ROWS - 1 <= seen_last && cells.fast(t.record);
+            bool fast = tame && cells.fast(t.record), whole = at >= seen_first && at + BLOCK_ROWS - 1 <= seen_last;
 #pragma unroll
             for (int p = 0; p < C::PRODUCTS; p++) fast = fast && norms[p] * ((const float*)t.record)[p] < 2147480000.0f;
 #pragma unroll
@@ -210,14 +210,16 @@ __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, 
                 multiply_tile(v[p], upper[p], advanced(from_rows, p * OPERAND), advanced(from_columns, p * OPERAND), !fast);
             arrive_at_all<C::CLUSTER>(ring + P::COLUMN_EMPTY + 8 * column.slot);
             if (C::SUMS) mbarrier_wait(ring + P::DIGIT_EMPTY + 8 * digit.slot, digit.parity ^ 1);
-            if (fast) {
-                cells.template tile<true>(t, v);
+            if (fast && whole) {
+                cells.template tile<WHOLE>(t, v);
+            } else if (fast) {
+                cells.template tile<EDGE>(t, v);
             } else {
 #pragma unroll
                 for (int p = 0; p < C::PRODUCTS; p++)
                     round_tile(v[p], upper[p], t, g.row_exponents[p] + (i64)u.group * c.rows,
                                g.column_exponents[p] + (i64)u.group * c.columns, c);
-                cells.template tile<false>(t, v);
+                cells.template tile<ANY_TILE>(t, v);
             }
             if (C::SUMS) {
                 fence_async();

@@ -75,6 +75,9 @@ __device__ __forceinline__ Unit unit_at(const Chunk& c, u32 round, u32 rank) {
                 seen_by<C>(c, end - 1).last / BLOCK_ROWS, true};
 }
 
+// What is known of a tile (attention_sm90.cuh).
+enum Kind { WHOLE, EDGE, ANY_TILE };
+
 // A thread's part of a tile: rows `row` and row + 8 of a group, of which some may be beyond the last; columns column + 8 i + b.
 // Element 4 i + 2 half + b of a thread's 32.
 struct Tile {
@@ -83,7 +86,10 @@ struct Tile {
     const i8* record;  // of these 64 columns
     i8* digits;        // where the weights' go: 64 rows of 64 bytes, plane by plane
 
-    __device__ __forceinline__ bool sees(int i) const { return seen[i / 2 % 2].has(column + i / 4 * 8 + i % 2); }
+    __device__ __forceinline__ bool sees(int i) const {
+        const Seen& of = seen[i / 2 % 2];
+        return (u32)(column - of.first + (i / 4 * 8 + i % 2)) <= (u32)(of.last - of.first);
+    }
     // The numbers of columns column + 8 i and the next one, each VECTORS of them: number n of both is at [2 n].
     __device__ __forceinline__ const float* numbers(int i, int vectors) const {
         return (const float*)(record + HEADER) + (4 * i + (threadIdx.x & 3)) * 2 * vectors;
