@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from auditkit.errors import MachineFault
 from auditkit.formats import zstd
-from auditkit.formats.digest import BytesLike, Hasher
+from auditkit.formats.digest import BytesLike, Hasher, content_digest
 from auditkit.formats.run import STATE_DOCUMENT, STATE_INDEX
 from auditkit.formats.safetensors import SafetensorsHeader
 from auditkit.formats.state import HEADER_ROLE, FrameEntry, ShardEntry, StateDocument, StateIndex, shard_key
-from auditkit.formats.tensors import TensorEntry, little_endian, tensor_digest
+from auditkit.formats.tensors import TensorEntry, little_endian
 from auditkit.model.state import State
 from auditkit.replay.machine import processors
 from trainer.disk import TEMPORARY, remove, sync_file, sync_folder, write_atomic, writing
@@ -127,7 +127,7 @@ def _write_shard(
     threads: int,
     stop: threading.Event | None,
 ) -> ShardEntry:
-    hasher = Hasher()
+    hasher = Hasher(threads=1)
     frames: list[FrameEntry] = []
     head = header(entries).encode()
     parts: list[Callable[[], BytesLike]] = [
@@ -149,7 +149,7 @@ def _write_shard(
 def _checked(array: NDArray[Any], entry: TensorEntry, path: Path) -> BytesLike:
     """The bytes to write, if memory still holds what the document says of them: no others may be published."""
     found = little_endian(array)
-    if tensor_digest(found) != entry.digest:
+    if content_digest(found, threads=1) != entry.digest:  # the pool's threads are the training's
         what = f"tensor {entry.role}/{entry.name}"
         raise MachineFault(
             f"{_named(path.parent)}: {what} has changed in memory, or on its way, since it was made", hint=HINT

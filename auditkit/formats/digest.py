@@ -30,8 +30,9 @@ KEY_BYTES = 32  # of keyed BLAKE3
 
 ZERO_DIGEST: Digest = "0" * 64
 
-# Below this many bytes one thread is as fast, and no thread pool is started (a pool does not survive a fork).
-THREADS_FROM_BYTES = 1 << 20
+# Below this many bytes one thread takes a millisecond, and no thread pool is started (a pool does not survive a fork).
+# The pool is one for the process: who asks it for a little waits for all that others have begun there.
+THREADS_FROM_BYTES = 1 << 22
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -43,9 +44,12 @@ def check_digest(text: object, what: str) -> Digest:
     return text
 
 
-def content_digest(data: BytesLike) -> Digest:
-    """Plain BLAKE3 of the bytes, as `b3sum` prints it; an array counts as its C-order bytes as they lie in memory."""
-    return _hash(data, None)
+def content_digest(data: BytesLike, *, threads: int | None = None) -> Digest:
+    """Plain BLAKE3 of the bytes, as `b3sum` prints it; an array counts as its C-order bytes as they lie in memory.
+
+    threads: None for as many as pay; 1 in work beside other work.
+    """
+    return _hash(data, None, threads)
 
 
 def keyed_digest(key: bytes, data: BytesLike) -> Digest:
@@ -56,7 +60,7 @@ def keyed_digest(key: bytes, data: BytesLike) -> Digest:
 
 def root(context: str, data: BytesLike) -> Digest:
     """BLAKE3 of the bytes in derive-key mode under `context` (one of the constants above): 32 bytes as hex."""
-    return _hash(data, context)
+    return _hash(data, context, None)
 
 
 class Hasher:
@@ -64,8 +68,10 @@ class Hasher:
     the digest.
     """
 
-    def __init__(self, key: bytes | None = None) -> None:
-        self._blake3 = blake3(max_threads=blake3.AUTO) if key is None else blake3(key=key, max_threads=blake3.AUTO)
+    def __init__(self, key: bytes | None = None, *, threads: int | None = None) -> None:
+        """threads: None for all; 1 in work beside other work."""
+        most = threads or blake3.AUTO
+        self._blake3 = blake3(max_threads=most) if key is None else blake3(key=key, max_threads=most)
         self.size = 0  # bytes so far
 
     def update(self, data: BytesLike) -> None:
@@ -87,9 +93,9 @@ def flat_bytes(data: BytesLike) -> bytes | bytearray | memoryview:
     return array.view(np.uint8).data
 
 
-def _hash(data: BytesLike, context: str | None) -> Digest:
+def _hash(data: BytesLike, context: str | None, threads: int | None) -> Digest:
     flat = flat_bytes(data)
-    threads = _threads(flat)
+    threads = threads or _threads(flat)
     if context is None:
         return blake3(flat, max_threads=threads).hexdigest()
     return blake3(flat, derive_key_context=context, max_threads=threads).hexdigest()

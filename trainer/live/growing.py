@@ -112,7 +112,7 @@ class GrowingFile:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._hasher = Hasher()
+        self._hasher = Hasher(threads=1)  # the training goes on beside
 
     @property
     def artifact(self) -> Artifact:
@@ -137,7 +137,7 @@ class GrowingFile:
 
     def check(self, folder: Path) -> None:
         """Raises `BadArtifact` unless the file in the folder begins with these bytes."""
-        place, found = folder / self.path, Hasher()
+        place, found = folder / self.path, Hasher(threads=1)
         with writing(place), place.open("rb") as file:
             left = self._hasher.size
             while left and (piece := file.read(min(_CHUNK, left))):

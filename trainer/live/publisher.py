@@ -263,7 +263,7 @@ class Publisher:
 
 def _linked(source: Path, folder: Path, path: str) -> Artifact:
     """A file that nobody changes, in the run folder; what the manifest says of it."""
-    target, hasher = folder / path, Hasher()
+    target, hasher = folder / path, Hasher(threads=1)
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)  # of a publication that was killed
