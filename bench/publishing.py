@@ -196,6 +196,8 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
     recipe = SIZES[arguments.size]()
     batch = BatchConfig(arguments.sequences, min(arguments.micro, arguments.sequences))
     recipe = dataclasses.replace(recipe, batch=batch)
+    if arguments.folder:
+        Path(arguments.folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         bench = Bench(Path(folder), recipe, arguments.device, arguments.threads)
         bench.plain(1)

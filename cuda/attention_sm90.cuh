@@ -343,6 +343,16 @@ __device__ __forceinline__ void init_ring(u32 barriers, u32 full, u32 empty) {
     }
 }
 
+// So many registers per thread of this warpgroup from here on, of those that the block begins with.
+template <class C, int N>
+__device__ __forceinline__ void take_registers() {
+    constexpr int BEGIN = 65536 / Pipe<C>::THREADS / 8 * 8;
+    if constexpr (N > BEGIN)
+        registers_up<N>();
+    else if constexpr (N < BEGIN)
+        registers_down<N>();
+}
+
 // A kernel of blocks of Pipe<C>::THREADS threads, with Pipe<C>::BYTES + 1024 bytes of shared memory.
 template <class C>
 __device__ __forceinline__ void attend(const Given& g, const Chunk& c, C cells, i8* memory) {
@@ -367,16 +377,16 @@ __device__ __forceinline__ void attend(const Given& g, const Chunk& c, C cells, 
         cluster_sync();
     i32 group = __shfl_sync(0xffffffffu, (i32)threadIdx.x / WARPGROUP, 0);  // the same for a warp, as the compiler now knows
     if (group == 0) {
-        registers_down<48>();
+        take_registers<C, 48>();
         if (threadIdx.x < 32) load_columns<C>(g, c, ring, rank);
         if constexpr (C::SUMS)
             if (threadIdx.x >= 32 && threadIdx.x < 64) load_turned<C>(g, c, ring, rank);
     } else if (group <= C::SCORERS) {
-        registers_up<C::SCORER_REGISTERS>();
+        take_registers<C, C::SCORER_REGISTERS>();
         score<C>(g, c, cells, shared, ring, rank, group - 1);
     } else {
         if constexpr (C::SUMS) {
-            registers_up<C::SUMMER_REGISTERS>();
+            take_registers<C, C::SUMMER_REGISTERS>();
             sum_up<C>(c, cells, shared, ring, rank);
         }
     }

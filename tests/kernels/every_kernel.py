@@ -54,7 +54,7 @@ def _run(device: Device, ops: CudaOps) -> None:
     for function in (exp, log, sin, cos, row_sum):
         function(device, x)
     ops.largest([device.upload(np.arange(9_000, dtype=np.int64))])
-    ops.block_nodes([device.upload(np.zeros(40_000, np.float32))], [1], [300_000])
+    ops.block_nodes([device.upload(np.zeros(40_000, np.float32))], [1], [131_072 + 160_000])
     philox.philox(device, 1, 2, 3, 100)
     normal.normal(device, 1, "a", (10, 7), np.float32(1))
     _operands(ops)

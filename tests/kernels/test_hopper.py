@@ -237,3 +237,17 @@ def test_a_grid_is_whole_clusters() -> None:
         emulated = device()
         arguments = [emulated.zeros((4, 16), np.uint32), emulated.zeros((4, 32), np.uint32), np.int32(0)]
         emulated.launch("hopper", "exchange", 3, 64, arguments, shared=1024)
+
+
+@pytest.mark.parametrize(("threads", "up"), [(256, 0), (384, 0), (512, 1)])
+def test_registers_are_given_back_or_asked_for(threads: int, up: int) -> None:
+    device().launch("hopper", "registers", 1, threads, [np.int32(up)])
+
+
+@pytest.mark.parametrize(
+    ("threads", "up", "message"), [(512, 0, "registers_down to more"), (384, 1, "registers_up to fewer")]
+)
+def test_registers_that_change_in_the_wrong_direction(threads: int, up: int, message: str) -> None:
+    """An illegal instruction on a card."""
+    with pytest.raises(EmulationError, match=message):
+        device().launch("hopper", "registers", 1, threads, [np.int32(up)])

@@ -25,10 +25,22 @@ static inline void fence_async() { emu_fence_async(); }
 static inline unsigned cluster_rank() { return emu_cluster_rank(); }
 static inline void cluster_sync() { emu_cluster_sync(); }
 static inline void block_meet(unsigned barrier, unsigned threads) { emu_named_barrier(barrier, threads); }
+// A block that has a multiprocessor for itself begins with an equal share of its 65,536 registers for each thread, in whole eights. On a
+// card a change in the wrong direction is an illegal instruction.
+static inline int emu_registers_at_start() {
+    uint3 of = emu_block_dim();
+    return 65536 / (int)(of.x * of.y * of.z) / 8 * 8;
+}
 template <int N>
-static inline void registers_down() { static_assert(N >= 24 && N <= 256 && N % 8 == 0, "what setmaxnreg takes"); }
+static inline void registers_down() {
+    static_assert(N >= 24 && N <= 256 && N % 8 == 0, "what setmaxnreg takes");
+    if (N > emu_registers_at_start()) emu_fail("registers_down to more registers than a thread begins with");
+}
 template <int N>
-static inline void registers_up() { static_assert(N >= 24 && N <= 256 && N % 8 == 0, "what setmaxnreg takes"); }
+static inline void registers_up() {
+    static_assert(N >= 24 && N <= 256 && N % 8 == 0, "what setmaxnreg takes");
+    if (N < emu_registers_at_start()) emu_fail("registers_up to fewer registers than a thread begins with");
+}
 
 static inline void product_fence() { emu_product_step(EMU_PRODUCT_FENCE, 0); }
 static inline void product_commit() { emu_product_step(EMU_PRODUCT_COMMIT, 0); }

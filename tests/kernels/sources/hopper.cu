@@ -156,4 +156,12 @@ ONE halves(u32* out, i32 fault) {
     out[threadIdx.x] = words[threadIdx.x ^ (fault == 2 ? 64 : 1)];
 }
 
+// Registers of a thread, of the 168 that one of 384 begins with, or the 128 of one of 512.
+GLOBAL void __cluster_dims__(1, 1, 1) __launch_bounds__(512, 1) registers(i32 up) {
+    if (up)
+        registers_up<152>();
+    else
+        registers_down<136>();
+}
+
 #endif
