@@ -6,7 +6,12 @@
 One process trains in turns: steps that publish everything, by the trainer's own loop, and the same steps with nothing
 but the training, whose digests are left out of the ops. What else runs on the machine slows both alike. A step of the
 first kind is counted from its begin to that of the next one, while the state of the step before is compressed, written
-and published beside it; the first such step of a turn is not counted, for nothing runs beside it.
+and published beside it; the first such step of a turn is not counted, for nothing runs beside it. Nor does anything run
+beside steps of the second kind: they begin when all is published.
+
+What a counted step spends is told by parts. "step longer by" is its arithmetic against that of a plain step: what runs
+beside takes processors, memory and Python's lock from it. A writer that is too slow shows as waiting, a publisher that
+is too slow in publications that have several steps.
 """
 
 from __future__ import annotations
@@ -59,7 +64,10 @@ SIZES = {
     "small": lambda: replay.recipes()["10 M parameters"],
     "gigabyte": state.recipe,
 }
-PARTS = ("digests", "snapshot", "waiting for the state before")
+STEP, DIGESTS, SNAPSHOT, WAITING, RECORDS = PARTS = (
+    "step longer by", "digests", "snapshot", "waiting for the state before", "records"
+)  # fmt: skip
+PATIENCE = 600.0  # seconds that the last publication of a turn may take
 
 
 def rows() -> list[Row]:
@@ -71,11 +79,21 @@ def rows() -> list[Row]:
 
 
 class Clock:
-    """Seconds by what they were spent on, and when each step began."""
+    """Seconds by what they were spent on, by each step's begin, and how long states were on their way to the disk."""
 
     def __init__(self) -> None:
         self.spent = dict.fromkeys(PARTS, 0.0)
-        self.begun: list[float] = []
+        self.begun: list[tuple[float, dict[str, float]]] = []
+        self.written: list[float] = []
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.begun.append((time.perf_counter(), dict(self.spent)))
+
+    def counted(self) -> tuple[list[float], dict[str, float]]:
+        """Seconds of each step but the first, up to the begin of the last; and what they spent altogether."""
+        (_, before), *_, (_, after) = self.begun[1:]
+        return np.diff([at for at, _ in self.begun[1:]]).tolist(), {part: after[part] - before[part] for part in PARTS}
 
     def timed(self, part: str, call: Callable[[], Any]) -> Any:
         """What the call returns; its seconds are added to a part."""
@@ -94,14 +112,44 @@ class Timed(OneProcess):
         self._clock = clock
 
     def step(self, state: State, tokens: Any, asked: bool) -> Any:
-        """Note when it begins."""
-        self._clock.begun.append(time.perf_counter())
-        return super().step(state, tokens, asked)
+        """Note when it begins, and what it takes besides digests."""
+        self._clock.begin()
+        before = self._clock.spent[DIGESTS]
+        made = self._clock.timed(STEP, lambda: super(Timed, self).step(state, tokens, asked))
+        self._clock.spent[STEP] -= self._clock.spent[DIGESTS] - before
+        return made
 
     def write(self, state: State, folder: Path, before: Callable[[], None], after: Callable[[], None]) -> None:
         """Wait for the state before, then take the snapshot."""
-        self._clock.timed(PARTS[2], self.settle)
-        self._clock.timed(PARTS[1], lambda: super(Timed, self).write(state, folder, before, after))
+        self._clock.timed(WAITING, self.settle)
+        start = time.perf_counter()
+
+        def complete() -> None:
+            self._clock.written.append(time.perf_counter() - start)
+            after()
+
+        self._clock.timed(SNAPSHOT, lambda: super(Timed, self).write(state, folder, before, complete))
+
+
+class TimedLog:
+    """A log of a run, with a clock."""
+
+    def __init__(self, log: RunLog, clock: Clock) -> None:
+        self._log, self._clock, self.sync = log, clock, log.sync
+
+    def append(self, *row: Any) -> None:
+        """As RunLog."""
+        self._clock.timed(RECORDS, lambda: self._log.append(*row))
+
+
+class Counted(Live):
+    """Counts the publications."""
+
+    publications = 0
+
+    def _publish(self, step: int) -> None:
+        super()._publish(step)
+        self.publications += 1
 
 
 def with_digests(backend: Backend, digests: Callable[..., list[Digest]]) -> Backend:
@@ -150,12 +198,12 @@ class Bench:
         backend = choose(device, threads)
         self._plain = with_digests(backend, lambda arrays, key=None: [ZERO_DIGEST] * len(arrays))
         digests = backend.ops.digests
-        timed = with_digests(backend, lambda *of: self.clock.timed(PARTS[0], lambda: digests(*of)))
+        timed = with_digests(backend, lambda *of: self.clock.timed(DIGESTS, lambda: digests(*of)))
         work = Work(folder / "work")
         settings = Settings(recipe.schedule.total_steps, 1, ())
         self.course = Course.begin(work, recipe, prepared(work.folder, recipe), settings)
         save_private(folder / "key.pem", new_key())
-        self.live = Live(self.course, Publication(folder / "out", "bench", log_key=folder / "key.pem"))
+        self.live = Counted(self.course, Publication(folder / "out", "bench", log_key=folder / "key.pem"))
         self._batches: Windows = self.course.batches(self.course.timeline.segments[0])
         self._runner = Timed(timed, recipe, self.clock)
         self.state: State = self._runner.first(lambda: first_state(recipe))
@@ -166,12 +214,14 @@ class Bench:
         self._runner.settle()
         self.live.start()
 
-    def published(self, steps: int) -> list[float]:
-        """Seconds of so many steps, each beside the state of the one before."""
+    def published(self, steps: int) -> tuple[list[float], dict[str, float]]:
+        """Seconds of so many steps, each beside the state of the one before; and what they spent altogether."""
         self.clock.begun.clear()
         end = dataclasses.replace(self._training.settings, steps=self.state.step + steps + 2)
-        self.state = dataclasses.replace(self._training, settings=end).train(self.state, self._writer, StopRequest())
-        return np.diff(self.clock.begun)[1:].tolist()
+        log = TimedLog(self._writer, self.clock)
+        self.state = dataclasses.replace(self._training, settings=end).train(self.state, log, StopRequest())
+        self._wait()
+        return self.clock.counted()
 
     def plain(self, steps: int) -> list[float]:
         """Seconds of so many steps of nothing but training."""
@@ -182,13 +232,21 @@ class Bench:
             found.append(time.perf_counter() - start)
         return found
 
-    def close(self) -> int:
-        """End the publication; how many steps it has."""
+    def _wait(self) -> None:
+        """Until all is published. Raises what has failed."""
+        until = time.monotonic() + PATIENCE
+        while self.live.steps < self.state.step:
+            if time.monotonic() > until:
+                raise self.live.finish(lambda: False) or TimeoutError("a publication does not end")
+            time.sleep(0.01)
+
+    def close(self) -> str:
+        """End the publication; how many it has been."""
         failed = self.live.finish(lambda: False)
         self._writer.__exit__()
         if failed is not None:
             raise failed
-        return self.live.steps
+        return f"{self.live.publications} publications of {self.live.steps} steps"
 
 
 def measure(arguments: argparse.Namespace) -> list[Row]:
@@ -201,19 +259,21 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         bench = Bench(Path(folder), recipe, arguments.device, arguments.threads)
         bench.plain(1)
-        bench.clock.spent = dict.fromkeys(PARTS, 0.0)
-        factors, plain = [], []
+        factors, plain, spent = [], [], dict.fromkeys((*PARTS, "the rest"), 0.0)
         for _ in range(arguments.rounds):
-            with_all, without = bench.published(arguments.steps), bench.plain(arguments.steps)
+            (with_all, parts), without = bench.published(arguments.steps), bench.plain(arguments.steps)
             factors.append(statistics.mean(with_all) / statistics.mean(without))
             plain.append(statistics.mean(without))
-        steps = bench.close()
-    spent = {part: seconds / steps for part, seconds in bench.clock.spent.items()}
-    return said(recipe, arguments.device, statistics.median(factors), statistics.median(plain), spent)
+            parts |= {"the rest": sum(with_all) - sum(parts.values()), STEP: parts[STEP] - sum(without)}
+            spent = {part: spent[part] + seconds for part, seconds in parts.items()}
+        published = bench.close()
+    each = {part: seconds / (arguments.rounds * arguments.steps) for part, seconds in spent.items()}
+    beside = f"a state is on the disk after {shown(statistics.median(bench.clock.written))} s, {published}"
+    return said(recipe, arguments.device, statistics.median(factors), statistics.median(plain), each, beside)
 
 
-def said(recipe: Recipe, device: str, factor: float, plain: float, spent: dict[str, float]) -> list[Row]:
-    """The rows of one size, given seconds of a plain step and what a published one spends on each part."""
+def said(recipe: Recipe, device: str, factor: float, plain: float, spent: dict[str, float], beside: str) -> list[Row]:
+    """The rows of one size, given seconds of a plain step, what a published one spends, and what is beside it."""
     count, tokens = parameter_count(recipe.model), recipe.batch.sequences * recipe.model.context_length
     cost, size = 100 * (factor - 1), 12 * count / 1e9
     judged = size >= 0.9 and tokens >= PRACTICE
@@ -225,7 +285,7 @@ def said(recipe: Recipe, device: str, factor: float, plain: float, spent: dict[s
             "publishing each step costs",
             cost,
             "%",
-            f"state of {size:.2g} GB; of a step: {parts}",
+            f"state of {size:.2g} GB; of a step: {parts}; {beside}",
             f"at most {BAR:g} %" if judged else "",
             cost <= BAR if judged else None,
         ),
