@@ -1,12 +1,13 @@
 """Attention on a CUDA card, forward and backward: time, memory, and torch's fused bfloat16 attention beside it.
 
     python -m bench.attention [--batch 4] [--heads 16] [--keys 4] [--tokens 4096] [--dim 128] [--window 0 1024]
-                              [--bits 14] [--rows 16384] [--profile]
+                              [--bits 14] [--rows 16384] [--chunks] [--profile]
 
 Times are the least of some calls, by the device's own events, and hold the launches from Python. Useful arithmetic is
 that of the pairs which see each other, two products forward and five backward. --profile says where the time goes, a
-launch at a time. --rows tries other chunks: so many rows of queries, half as many of keys. Torch is measured where it
-is installed; a window is a mask there.
+launch at a time. --chunks measures the kernels with scores in memory too, where others are chosen; --rows tries other
+chunks: so many rows of queries, half as many of keys. Torch is measured where it is installed; a window is a mask
+there.
 """
 
 from __future__ import annotations
@@ -57,9 +58,10 @@ def main() -> None:
     print(device.describe())
     for window in asked.window:
         with device.use():
-            _ours(device, asked, window)
-            if asked.profile:
-                _profile(device, asked, window)
+            for chunks in (False, True) if asked.chunks else (False,):
+                _ours(device, asked, window, chunks)
+                if asked.profile:
+                    _profile(device, asked, window, chunks)
         device.release()
         _torch(asked, window)
 
@@ -70,6 +72,7 @@ def _arguments() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--window", type=int, nargs="+", default=[0, 1024])
     parser.add_argument("--rows", type=int, default=0, help="rows of queries of a chunk's result")
+    parser.add_argument("--chunks", action="store_true")
     parser.add_argument("--profile", action="store_true")
     return parser.parse_args()
 
@@ -88,11 +91,11 @@ def _pairs(asked: argparse.Namespace, window: int) -> int:
     return int(asked.batch * asked.heads * sum(min(i + 1, window or asked.tokens) for i in range(asked.tokens)))
 
 
-def _ours(device: Device, asked: argparse.Namespace, window: int) -> None:
+def _ours(device: Device, asked: argparse.Namespace, window: int, chunks: bool) -> None:
     """Both passes, and the most memory that they held besides their inputs."""
     status = device.zeros((1,), np.uint32)
     q, k, v, dout = map(device.upload, _inputs(asked))
-    times, options = Times(device), {"window": window, "bits": asked.bits}
+    times, options, which = Times(device), _options(asked, window, chunks), "chunks" if chunks else "chosen"
     _, cache = attention_forward(device, status, q, k, v, **options)
     passes: dict[str, Callable[[], Any]] = {
         "forward": lambda: attention_forward(device, status, q, k, v, **options),
@@ -105,14 +108,19 @@ def _ours(device: Device, asked: argparse.Namespace, window: int) -> None:
     for name, call in passes.items():
         milliseconds = times.least(call)
         rate = 2 * PRODUCTS[name] * pairs * asked.dim / milliseconds / 1e9
-        print(f"window {window}, fx{asked.bits}, {name:8}: {milliseconds:8.2f} ms, {rate:6.1f} useful TFLOP/s")
-    chunks = f"{len(query_chunks(sizes))} chunks of queries, {len(key_chunks(sizes))} of keys"
-    print(f"window {window}: {chunks}; the pool holds {device.pool.total_bytes():,} bytes")
+        print(f"window {window}, fx{asked.bits}, {which}, {name:8}: {milliseconds:8.2f} ms, {rate:6.1f} useful TFLOP/s")
+    cut = f"{len(query_chunks(sizes))} chunks of queries, {len(key_chunks(sizes))} of keys, where these are used"
+    print(f"window {window}: {cut}; the pool holds {device.pool.total_bytes():,} bytes")
     if bits := int(device.download(status)[0]):
         raise RuntimeError(f"status {bits}: what was measured is not what a step does")
 
 
-def _profile(device: Device, asked: argparse.Namespace, window: int) -> None:
+def _options(asked: argparse.Namespace, window: int, chunks: bool) -> dict[str, Any]:
+    """What a forward pass is told."""
+    return {"window": window, "bits": asked.bits, "chunks": chunks}
+
+
+def _profile(device: Device, asked: argparse.Namespace, window: int, chunks: bool) -> None:
     """Milliseconds of each kernel in one call of both passes, waiting after each launch."""
     status = device.zeros((1,), np.uint32)
     q, k, v, dout = map(device.upload, _inputs(asked))
@@ -124,7 +132,7 @@ def _profile(device: Device, asked: argparse.Namespace, window: int) -> None:
     for timing in (False, True):
         if timing:
             device.launch = timed  # type: ignore[method-assign]
-        _, cache = attention_forward(device, status, q, k, v, window=window, bits=asked.bits)
+        _, cache = attention_forward(device, status, q, k, v, **_options(asked, window, chunks))
         forward = {name: sum(found) for name, found in spent.items()}
         attention_backward(device, status, dout, cache)
     device.launch = launch  # type: ignore[method-assign]

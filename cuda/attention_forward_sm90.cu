@@ -16,12 +16,9 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// Choices that change no bit.
+// A choice that changes no bit: blocks that share their columns, 1 or 2 (auditkit/kernels/attention_sm90.py must know).
 #ifndef ATTENTION_CLUSTER
 #define ATTENTION_CLUSTER 1
-#endif
-#ifndef SCAN_SCORERS
-#define SCAN_SCORERS 3
 #endif
 
 #define UNSEEN (-float_of(0x7f800000u))
@@ -68,9 +65,9 @@ GLOBAL void __launch_bounds__(NORM_THREADS)
 // Row maxima m and bounds X, [groups][T * R].
 struct Scan {
     static constexpr bool QUERIES = true, SUMS = false, ROW_SUMS = false;
-    static constexpr int PRODUCTS = 1, VECTORS = KEY_NUMBERS, SCORERS = SCAN_SCORERS, CLUSTER = ATTENTION_CLUSTER;
+    static constexpr int PRODUCTS = 1, VECTORS = KEY_NUMBERS, SCORERS = 3, CLUSTER = ATTENTION_CLUSTER;
     static constexpr int ROW_STAGES = 1, COLUMN_STAGES = 4, SUM_STAGES = 0;
-    static constexpr int SCORER_REGISTERS = SCAN_SCORERS == 3 ? 152 : 104;
+    static constexpr int SCORER_REGISTERS = 152;
 
     const i32 *q_exponents, *v_exponents;
     float* maxima;

@@ -1,5 +1,7 @@
 """Causal attention on the device (cuda/attention.cu around cuda/exact_dot.cu); SPEC.md section 8.
 
+Where `attention_sm90.fits`, its kernels do without scores in memory; what follows is for all other cases.
+
 A group is one sequence and one key head with its R query heads, whose T * R rows are stacked token by token. Scores are
 computed in chunks: of queries with the keys that they see, for the output and dQ; in the backward pass once more of
 keys with the queries that see them, for dK and dV. What nobody sees is mostly not computed.
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from auditkit.kernels import attention_sm90
 from auditkit.kernels.attention_chunks import Chunk, Sizes, key_chunks, query_chunks
 from auditkit.kernels.device import Array, Device, blocks_for
 from auditkit.kernels.exact_dot import dot, quantise
@@ -43,15 +46,22 @@ class AttentionCache:
 
 
 def attention_forward(
-    device: Device, status: Array, q: Array, k: Array, v: Array, *, window: int, bits: int
+    device: Device, status: Array, q: Array, k: Array, v: Array, *, window: int, bits: int, chunks: bool = False
 ) -> tuple[Array, AttentionCache]:
-    """As `auditkit.numerics.attention.attention_forward`, on device arrays; a non-finite value sets `status`."""
+    """As `auditkit.numerics.attention.attention_forward`, on device arrays; a non-finite value sets `status`.
+
+    chunks: scores in memory even where the fused kernels fit; the same bits.
+    """
     batch, heads, tokens, dim = (int(size) for size in q.shape)
     groups = batch * int(k.shape[1])
     sizes = Sizes(groups, batch * heads // groups, tokens, min(window, tokens))
     rq = _stacked(device, status, q, sizes, bits)
     rk = quantise(device, status, k.reshape((groups, tokens, dim)), bits)
     rv = quantise(device, status, v.reshape((groups, tokens, dim)), bits)
+    if not chunks and attention_sm90.fits(device, sizes, dim, bits):
+        columns = turned(device, [rv], ordered=True)
+        out, row_max, row_sum = attention_sm90.forward(device, status, (rq, rk, rv), columns, sizes, q.shape)
+        return out, AttentionCache(rq, rk, rv, out, row_max, row_sum, sizes)
     row_max, row_sum = (device.empty((groups * rq.rows,), np.float32) for _ in range(2))
     work = _Work(device, status, "softmax", (rv.exponents, row_max, row_sum), sizes, query_chunks(sizes))
     total = work.weighted_sums([(rq, rk)], turned(device, [rv]))

@@ -13,7 +13,7 @@ from auditkit.numerics.attention import attention_scale
 
 ARCHITECTURE = "90"
 BITS, DIM = 14, 128  # what the kernels are written for
-MOST_ROWS = 1 << 16  # of a weighted sum: 2^15 of each, at most, stay below 2^31
+MOST_KEYS = 1 << 16  # of a weighted sum: their products of digits, below 191 * 128, stay below 2^31
 
 _TILE, _NORM_THREADS = 64, 256
 _OPERAND, _DIGITS, _HEADER = 3 * _TILE * DIM, 3 * _TILE * _TILE, 16
@@ -73,9 +73,8 @@ SUM = Pipe(products=1, scorers=2, row_stages=2, column_stages=3, sum_stages=2, v
 
 
 def fits(device: Device, sizes: Sizes, dim: int, bits: int) -> bool:
-    """Whether the fused kernels take these."""
-    few = sizes.heads * sizes.tokens <= MOST_ROWS
-    return device.architecture == ARCHITECTURE and (dim, bits) == (DIM, BITS) and few
+    """Whether these kernels take such an attention; no choice can change a bit."""
+    return device.architecture == ARCHITECTURE and (dim, bits) == (DIM, BITS) and sizes.tokens <= MOST_KEYS
 
 
 def row_norms(device: Device, rows: DeviceRows) -> Array:
@@ -90,35 +89,31 @@ def row_norms(device: Device, rows: DeviceRows) -> Array:
 def forward(
     device: Device,
     status: Array,
-    q: DeviceRows,
-    k: DeviceRows,
-    v: DeviceRows,
-    turned: DeviceRows,
+    rows: tuple[DeviceRows, DeviceRows, DeviceRows],
+    columns: DeviceRows,
     sizes: Sizes,
-    out: Array,
-) -> tuple[Array, Array]:
-    """Write the output (B, H, T, D) to `out`; row maxima and row sums, float32 (groups * T * R,).
+    shape: tuple[int, ...],
+) -> tuple[Array, Array, Array]:
+    """The output, float32 of `shape` (B, H, T, D); row maxima and row sums, float32 (groups * T * R,).
 
-    turned: the columns of v as attention.turned makes them in the order of the weights.
+    rows: q, k and v. columns: those of v, turned in the order of the weights. An infinite maximum sets `status`.
     """
-    blocks = sizes.groups * blocks_for(sizes.tokens, _TILE)
-    records = device.empty((blocks * SUM.record,), np.int8)
-    row_max, row_sum = (device.empty((sizes.groups * q.rows,), np.float32) for _ in range(2))
-    bounds, norms = device.empty((sizes.groups * q.rows,), np.int32), row_norms(device, q)
+    q, k, v = rows
+    count, blocks = sizes.groups * q.rows, sizes.groups * blocks_for(sizes.tokens, _TILE)
+    out, row_max, row_sum = (device.empty(size, np.float32) for size in (shape, (count,), (count,)))
+    records, bounds = device.empty((blocks * SUM.record,), np.int8), device.empty((count,), np.int32)
     args = (k.planes, k.exponents, v.exponents, records, np.int32(sizes.groups), np.int32(sizes.tokens))
     device.launch("attention_forward_sm90", "attention_key_records", blocks, _NORM_THREADS, args)
     exponents = (q.exponents, k.exponents, v.exponents)
-    numbers = tuple(np.int32(n) for n in (sizes.groups, sizes.tokens, sizes.heads, sizes.window))
-    more = (*numbers, attention_scale(DIM))
-    given = (q.planes, k.planes, *exponents, norms, records, row_max, bounds, status, *more)
-    _launch(device, SCAN, "scan", sizes, q.rows, given)
-    given = (
-        q.planes, k.planes, turned.planes, *exponents, norms, records, row_max, bounds, row_sum, out, *more,
-    )  # fmt: skip
-    _launch(device, SUM, "sums", sizes, q.rows, given)
-    return row_max, row_sum
+    numbers = (sizes.groups, sizes.tokens, sizes.heads, sizes.window)
+    more = (*(np.int32(n) for n in numbers), attention_scale(DIM))
+    given = (*exponents, row_norms(device, q), records, row_max, bounds)
+    _launch(device, SCAN, "scan", sizes, (q.planes, k.planes, *given, status, *more))
+    _launch(device, SUM, "sums", sizes, (q.planes, k.planes, columns.planes, *given, row_sum, out, *more))
+    return out, row_max, row_sum
 
 
-def _launch(device: Device, pipe: Pipe, kernel: str, sizes: Sizes, rows: int, args: tuple[object, ...]) -> None:
-    grid, name = pipe.grid(device, sizes, rows), f"attention_forward_{kernel}"
-    device.launch("attention_forward_sm90", name, grid, pipe.threads, args, shared=pipe.shared)
+def _launch(device: Device, pipe: Pipe, kernel: str, sizes: Sizes, args: tuple[object, ...]) -> None:
+    """A kernel whose rows are queries."""
+    grid = pipe.grid(device, sizes, sizes.heads * sizes.tokens)
+    device.launch("attention_forward_sm90", f"attention_forward_{kernel}", grid, pipe.threads, args, shared=pipe.shared)

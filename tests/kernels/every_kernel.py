@@ -63,13 +63,17 @@ def _run(device: Device, ops: CudaOps) -> None:
 
 
 def _attention(ops: CudaOps) -> None:
-    """Rows of several warps, in one chunk and in many."""
+    """Rows of several warps, in one chunk and in many; a head dimension that the fused kernels take."""
     q, kv = (ops.place(np.ones((1, heads, 900, 16), np.float32)) for heads in (2, 1))
     for rows in (attention_chunks.QUERY_ROWS, 1):
         attention_chunks.QUERY_ROWS = attention_chunks.KEY_ROWS = rows
         for bits in (14, 21):
             _, cache = ops.attention_forward(q, kv, kv, window=500, bits=bits)
             ops.attention_backward(q, cache)
+    q, kv = (ops.place(np.ones((2, heads, 300, 128), np.float32)) for heads in (6, 2))
+    for window in (0, 70):
+        _, cache = ops.attention_forward(q, kv, kv, window=window, bits=14)
+        ops.attention_backward(q, cache)
 
 
 def _operands(ops: CudaOps) -> None:
