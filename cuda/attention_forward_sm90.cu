@@ -8,7 +8,7 @@
 // Maxima are exact, sums are those of integers, and each number is rounded where the specification rounds it: neither the number of
 // blocks nor their order can change a bit.
 //
-// Test: pytest tests/kernels/test_attention_sm90.py
+// Test: pytest tests/kernels/test_attention_forward_sm90.py
 #include "attention_norms.cuh"
 #include "attention_sm90.cuh"
 #include "elementary.cuh"
@@ -16,7 +16,7 @@
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// A choice that changes no bit: blocks that share their columns, 1 or 2 (auditkit/kernels/attention_sm90.py must know).
+// A choice that changes no bit: blocks that share their columns, 1 or 2 (auditkit/kernels/attention_forward_sm90.py must know).
 #ifndef ATTENTION_CLUSTER
 #define ATTENTION_CLUSTER 1
 #endif

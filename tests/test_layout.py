@@ -33,13 +33,14 @@ HELPERS = frozenset(
 
 # Modules of kernels/ that launchers are built from; every other module launches the kernels of one op.
 _KERNEL_HELPERS = """
-attention_chunks backend compile device driver elementwise events exact_dot_choice exact_dot_planes faults host_shelf
-memory operands product source tensor_table transfers whole_blocks
+attention_chunks attention_pipe backend compile device driver elementwise events exact_dot_choice exact_dot_planes
+faults host_shelf memory operands product source tensor_table transfers whole_blocks
 """
 KERNEL_HELPERS = frozenset(_KERNEL_HELPERS.split())
 
-# Kernels that are no module of the specification: digests are formats, and operands belong to exact_dot there.
-NO_OPS = frozenset({"blake3", "quantise"})
+# Kernels that are no module of the specification: digests are formats, operands belong to exact_dot there, and
+# one module has both passes of attention.
+NO_OPS = frozenset({"attention_backward", "attention_forward", "blake3", "quantise"})
 
 # Vectors about several ops: which inputs have no result.
 SHARED_VECTORS = frozenset({"no_result"})

@@ -1,6 +1,6 @@
 """Causal attention on the device (cuda/attention.cu around cuda/exact_dot.cu); SPEC.md section 8.
 
-Where `attention_sm90.fits`, its kernels do without scores in memory; what follows is for all other cases.
+Where `attention_pipe.fits`, other kernels do without scores in memory; what follows is for all other cases.
 
 A group is one sequence and one key head with its R query heads, whose T * R rows are stacked token by token. Scores are
 computed in chunks: of queries with the keys that they see, for the output and dQ; in the backward pass once more of
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from auditkit.kernels import attention_sm90
+from auditkit.kernels import attention_forward_sm90, attention_pipe
 from auditkit.kernels.attention_chunks import Chunk, Sizes, key_chunks, query_chunks
 from auditkit.kernels.device import Array, Device, blocks_for
 from auditkit.kernels.exact_dot import dot, quantise
@@ -58,9 +58,9 @@ def attention_forward(
     rq = _stacked(device, status, q, sizes, bits)
     rk = quantise(device, status, k.reshape((groups, tokens, dim)), bits)
     rv = quantise(device, status, v.reshape((groups, tokens, dim)), bits)
-    if not chunks and attention_sm90.fits(device, sizes, dim, bits):
+    if not chunks and attention_pipe.fits(device, sizes, dim, bits):
         columns = turned(device, [rv], ordered=True)
-        out, row_max, row_sum = attention_sm90.forward(device, status, (rq, rk, rv), columns, sizes, q.shape)
+        out, row_max, row_sum = attention_forward_sm90.forward(device, status, (rq, rk, rv), columns, sizes, q.shape)
         return out, AttentionCache(rq, rk, rv, out, row_max, row_sum, sizes)
     row_max, row_sum = (device.empty((groups * rq.rows,), np.float32) for _ in range(2))
     work = _Work(device, status, "softmax", (rv.exponents, row_max, row_sum), sizes, query_chunks(sizes))

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from auditkit.kernels import attention as kernels
-from auditkit.kernels import attention_sm90 as fused
+from auditkit.kernels import attention_forward_sm90 as fused
+from auditkit.kernels import attention_pipe as pipe
 from auditkit.kernels.attention_chunks import Sizes
 from auditkit.kernels.source import source_folder
 from auditkit.numerics import attention as reference
@@ -174,11 +175,11 @@ class TestEmulated:
 
     def test_so_many_keys_that_no_sum_leaves_32_bits(self) -> None:
         device: Any = EmulatedDevice()
-        assert fused.fits(device, Sizes(1, 1, fused.MOST_KEYS, 0), 128, 14)
-        assert not fused.fits(device, Sizes(1, 1, fused.MOST_KEYS + 1, 0), 128, 14)
+        assert pipe.fits(device, Sizes(1, 1, pipe.MOST_KEYS, 0), 128, 14)
+        assert not pipe.fits(device, Sizes(1, 1, pipe.MOST_KEYS + 1, 0), 128, 14)
         weights = np.arange(8193)
         high, low = weights >> 7, weights & 127
-        assert int(np.max(high + low)) * 127 * fused.MOST_KEYS < 1 << 31
+        assert int(np.max(high + low)) * 127 * pipe.MOST_KEYS < 1 << 31
 
     def test_chunks_and_fused_kernels_agree(self) -> None:
         q, k, v, _ = inputs((1, 2, 1, 90, 128, 0), "peaked", 9)
