@@ -153,7 +153,7 @@ struct Scan {
 struct Sum {
     static constexpr bool QUERIES = true, SUMS = true, ROW_SUMS = true, UNSIGNED = true;
     static constexpr int PRODUCTS = 1, VECTORS = KEY_NUMBERS, SCORERS = 2, CLUSTER = ATTENTION_CLUSTER;
-    static constexpr int ROW_STAGES = 2, COLUMN_STAGES = 3, SUM_STAGES = 2;
+    static constexpr int ROW_STAGES = 2, COLUMN_STAGES = 2, SUM_STAGES = 3;
     static constexpr int SCORER_REGISTERS = 120, SUMMER_REGISTERS = 224;
 
     const i32 *q_exponents, *v_exponents, *bounds;

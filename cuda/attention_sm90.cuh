@@ -28,6 +28,7 @@
 // R after two planes, then S R + L with S = -128 / 127, then times -127. They fit int32 where the norms say so (Cauchy and
 // Schwarz); where not, the upper half of R is kept, as in exact_dot_sums.cuh, and a double holds them.
 #pragma once
+#include "attention_quotient.cuh"
 #include "attention_tiles.cuh"
 #include "exact_dot_sums.cuh"
 
@@ -261,6 +262,23 @@ __device__ __forceinline__ void release_sums(u32 ring, u32 slot) {
     arrive_at_all<C::CLUSTER>(ring + Pipe<C>::TURNED_EMPTY + 8 * slot);
 }
 
+// Rounded sums of one of a thread's rows, divided if C::ROW_SUMS. |n| < 2^42.
+template <class C, class Round, class Divide>
+__device__ __forceinline__ void store_weighted(const i32 (&hh)[64], const i32 (&ss)[64], const i32 (&ll)[64], int half, float* to,
+                                               Round round, Divide divide) {
+#pragma unroll
+    for (int j = 0; j < DIM / 8; j++) {
+        float x[2];
+#pragma unroll
+        for (int b = 0; b < 2; b++) {
+            int i = 4 * j + 2 * half + b;
+            x[b] = round(16256ll * hh[i] + 128ll * ss[i] - 127ll * ll[i]);
+            if constexpr (C::ROW_SUMS) x[b] = divide(x[b]);
+        }
+        *(float2*)(to + 8 * j) = make_float2(x[0], x[1]);
+    }
+}
+
 // The last warpgroup: all sums of a unit's rows.
 template <class C>
 __device__ __forceinline__ void sum_up(const Chunk& c, C& cells, i8* shared, u32 ring, u32 rank) {
@@ -315,19 +333,14 @@ __device__ __forceinline__ void sum_up(const Chunk& c, C& cells, i8* shared, u32
             if (row + 8 * half >= c.rows) continue;
             i32 bound = 0;
             float* to = cells.result(u.group, row + 8 * half, &bound) + lane % 4 * 2;
-            double scale = power_of_two64(bound - 26);
-#pragma unroll
-            for (int j = 0; j < DIM / 8; j++) {
-                float x[2];
-#pragma unroll
-                for (int b = 0; b < 2; b++) {
-                    int i = 4 * j + 2 * half + b;
-                    i64 n = 16256ll * hh[i] + 128ll * ss[i] - 127ll * ll[i];
-                    x[b] = (float)((double)n * scale);  // |n| < 2^53: one rounding
-                    if constexpr (C::ROW_SUMS) x[b] = x[b] / by[half];
-                }
-                *(float2*)(to + 8 * j) = make_float2(x[0], x[1]);
-            }
+            float l = by[half], reciprocal = 1.0f / l;
+            if ((u32)(bound + 48) <= 96u)
+                store_weighted<C>(
+                    hh, ss, ll, half, to, [=](i64 n) { return round_tame<14>(n, power_of_two(bound - 26), 1.0f); },
+                    [=](float x) { return divided(x, l, reciprocal); });
+            else
+                store_weighted<C>(
+                    hh, ss, ll, half, to, [=](i64 n) { return round_scaled(n, bound - 26); }, [=](float x) { return x / l; });
         }
         __syncwarp();  // threads may have parted, and products want them together
     }
