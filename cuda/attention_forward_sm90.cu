@@ -80,7 +80,7 @@ struct Scan {
     i32 bound[2];
     const i32* of_values;
 
-    __device__ __forceinline__ bool begin(i32 group, i32 row) {
+    __device__ __forceinline__ bool begin(i32 group, i32 row, i32*) {
         bool tame = true;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -93,7 +93,7 @@ struct Scan {
         of_values = v_exponents + (i64)group * tokens;
         return tame;
     }
-    __device__ __forceinline__ bool fast(const i8*) const { return true; }
+    __device__ __forceinline__ static bool fast(const i8*, const i32*) { return true; }
 
     template <Kind KIND>
     __device__ __forceinline__ void tile(const Tile& t, i32 (&v)[1][32]) {
@@ -167,7 +167,7 @@ struct Sum {
     const i32* of_values;
     u64 sum_of[2];
 
-    __device__ __forceinline__ bool begin(i32 group, i32 row) {
+    __device__ __forceinline__ bool begin(i32 group, i32 row, i32*) {
         bool tame = true;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -184,7 +184,7 @@ struct Sum {
         of_values = v_exponents + (i64)group * tokens;
         return tame;
     }
-    __device__ __forceinline__ bool fast(const i8* record) const { return ((const i32*)record)[2] != 0; }
+    __device__ __forceinline__ static bool fast(const i8* record, const i32*) { return ((const i32*)record)[2] != 0; }
 
     // e 2^30, for x <= 0. Below -86 e is less than 2^-124, and e 2^30 and every weight round to 0 whatever it is. A magic number with
     // 30 added, which is even, rounds to the same n and leaves n + 30; the product n LN2_HI is exact, and the difference rounds once.

@@ -15,8 +15,9 @@
 //   SCORERS, *_STAGES, CLUSTER, *_REGISTERS   choices that change no bit
 //   VECTORS        numbers of a column in its tile's record: HEADER bytes, the first PRODUCTS of whose floats are norms of the
 //                  tile's columns (attention_norms.cuh), then of each pair of columns [VECTORS][2] floats
-//   begin(group, row)      new rows, row and row + 8 of this thread (the last, where there are fewer); whether they are tame
-//   fast(record)           whether all columns of a tile are tame
+//   begin(group, row, l)   new rows, row and row + 8 of this thread (the last, where there are fewer); whether they are tame. i32
+//                          l[2] are kept for fast; where it looks at them they are the same in a warp
+//   fast(record, l)        whether all columns of a tile are tame; static
 //   tile<KIND>(t, v)       weights of a tile from its dots i32 v[PRODUCTS][32], written by t.store if SUMS. WHOLE: all of the tile
 //                          is seen, rows and columns are tame and v are exact integers; EDGE: the same, but t.sees(i) says
 //                          what is seen; ANY_TILE: v are bits of the rounded dots, and t.sees(i) says what is seen
@@ -26,7 +27,7 @@
 //
 // The integers q q' = 128 R - 127 L with R = 127 HH + SS of digits (exact_dot_planes.cuh) are made in one set of sums, modulo 2^32:
 // R after two planes, then S R + L with S = -128 / 127, then times -127. They fit int32 where the norms say so (Cauchy and
-// Schwarz); where not, the upper half of R is kept, as in exact_dot_sums.cuh, and a double holds them.
+// Schwarz); where not, four bits of R tell which of the numbers with these 32 bits it is, and a double holds it.
 #pragma once
 #include "attention_quotient.cuh"
 #include "attention_tiles.cuh"
@@ -48,14 +49,12 @@ __device__ __forceinline__ void load_columns(const Given& g, const Chunk& c, u32
     Layout of_rows = layout_of(c.batch, c.rows, DIM), of_columns = layout_of(c.batch, c.columns, DIM);
     i32 last_block = (c.rows - 1) / BLOCK_ROWS, tiles = (c.columns + BLOCK_ROWS - 1) / BLOCK_ROWS;
     bool copies = product < C::PRODUCTS;
-    const i8* all_rows = g.rows[product == 1 && C::PRODUCTS == 2] + plane * of_rows.plane;
-    const i8* all_columns = g.columns[product == 1 && C::PRODUCTS == 2] + plane * of_columns.plane + rank * PIECE;
-    Turn<C::ROW_STAGES> row;
-    Turn<C::COLUMN_STAGES> column;
-    Turn<P::RECORD_STAGES> record;
-    u32 round = 0;
+    const i8* all_rows = PICK(g.rows, product == 1 && C::PRODUCTS == 2) + plane * of_rows.plane;
+    const i8* all_columns = PICK(g.columns, product == 1 && C::PRODUCTS == 2) + plane * of_columns.plane + rank * PIECE;
+    u32 round = 0, passed = 0;
 #pragma unroll 1
-    for (Unit u = unit_at<C>(c, 0, rank); u.exists; u = unit_at<C>(c, ++round, rank), row.next()) {
+    for (Unit u = unit_at<C>(c, 0, rank); u.exists; u = unit_at<C>(c, ++round, rank)) {
+        Place<C::ROW_STAGES> row(round);
         u32 full = ring + P::ROW_FULL + 8 * row.slot, place = ring + P::ROW + row.slot * P::ROW_BYTES + lane * PLANE;
         mbarrier_wait(full + (P::ROW_EMPTY - P::ROW_FULL), row.parity ^ 1);
         if (lane == 0) mbarrier_expect(full, P::ROW_BYTES);
@@ -63,10 +62,12 @@ __device__ __forceinline__ void load_columns(const Given& g, const Chunk& c, u32
         for (i32 block = 0; block < P::ROW_BLOCKS && copies; block++)
             bulk_load(place + block * P::COLUMN_BYTES,
                       all_rows + u.group * of_rows.matrix + min(u.row / BLOCK_ROWS + block, last_block) * of_rows.block, PLANE, full);
-        const i8* from = all_columns + u.group * of_columns.matrix + u.first * of_columns.block;
-        const i8* records = g.records + ((i64)u.group * tiles + u.first) * P::RECORD_BYTES;
+        // Lanes that copy planes, and the one that copies records.
+        const i8* from = copies ? all_columns + u.group * of_columns.matrix + u.first * of_columns.block
+                                : g.records + ((i64)u.group * tiles + u.first) * P::RECORD_BYTES;
 #pragma unroll 1
-        for (i32 left = u.last - u.first; left >= 0; left--, from += of_columns.block, records += P::RECORD_BYTES) {
+        for (i32 left = u.last - u.first; left >= 0; left--, from += copies ? (i32)of_columns.block : P::RECORD_BYTES, passed++) {
+            Place<C::COLUMN_STAGES> column(passed);
             full = ring + P::COLUMN_FULL + 8 * column.slot;
             mbarrier_wait(full + (P::COLUMN_EMPTY - P::COLUMN_FULL), column.parity ^ 1);
             if (lane == 0) mbarrier_expect(full, P::COLUMN_BYTES + P::RECORD_BYTES);
@@ -76,9 +77,7 @@ __device__ __forceinline__ void load_columns(const Given& g, const Chunk& c, u32
             else if (copies)
                 bulk_load_to(place, from, PIECE, full, (1u << C::CLUSTER) - 1);
             else if (lane == 31)
-                bulk_load(ring + P::RECORD + record.slot * P::RECORD_BYTES, records, P::RECORD_BYTES, full);
-            column.next();
-            record.next();
+                bulk_load(ring + P::RECORD + passed % P::RECORD_STAGES * P::RECORD_BYTES, from, P::RECORD_BYTES, full);
         }
     }
 }
@@ -125,43 +124,58 @@ __device__ __forceinline__ void arrive_at_all(u32 barrier) {
         mbarrier_arrive_at(barrier, lane);
 }
 
-// The dots of a tile: exact as int32, or modulo 2^32 with the upper halves of R, two a word, if `keep`.
-__device__ __forceinline__ void multiply_tile(i32 (&v)[32], u32 (&upper)[16], u64 rows, u64 columns, bool keep) {
+// The dots of a tile: exact as int32, or modulo 2^32 with R / 2^24, rounded down, in four bits each of `upper`, if `keep`.
+__device__ __forceinline__ void multiply_tile(i32 (&v)[32], u32 (&upper)[4], u32 rows, u32 columns, bool keep) {
 #pragma unroll 1
     for (int plane = 0; plane < 3; plane++) {
         product_fence();
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             u32 inside = i / 2 * BLOCK_BYTES + i % 2 * 32;
-            product_s8(v, advanced(rows, inside), advanced(columns, inside), plane > 0 || i > 0);
+            product_s8(v, advanced(operand_of(rows), inside), advanced(operand_of(columns), inside), plane > 0 || i > 0);
         }
         product_commit();
         product_wait<0>(v);
         if (keep && plane == 1)
 #pragma unroll
-            for (int i = 0; i < 32; i += 2) upper[i / 2] = upper_halves(v[i], v[i + 1]);
+            for (int i = 0; i < 4; i++) {
+                upper[i] = 0;
+#pragma unroll
+                for (int k = 0; k < 8; k++) upper[i] |= ((u32)(v[8 * i + k] >> 24) & 15u) << (4 * k);
+            }
         u32 by = plane == 0 ? 127u : plane == 1 ? BEFORE_LAST : MINUS_127;
 #pragma unroll
         for (int i = 0; i < 32; i++) v[i] = times(v[i], by);
-        rows = advanced(rows, PLANE);
-        columns = advanced(columns, PLANE);
+        rows += PLANE;
+        columns += PLANE;
     }
 }
 
 // RN32(n * 2^scale) for |n| < 2^53 and a scale of at least -900: the double is exact, one rounding.
 __device__ __forceinline__ float round_scaled(i64 n, i32 scale) { return (float)((double)n * power_of_two64(scale)); }
 
-// Kept halves to rounded dots, as bits.
-__device__ __forceinline__ void round_tile(i32 (&v)[32], const u32 (&upper)[16], const Tile& t, const i32* rows, const i32* columns,
+// Dots modulo 2^32 to rounded dots, as bits: two cells of a row at a time, in a loop that turns the arrays round, for it is rarely
+// needed. |R| <= 2^26 and |127 L| < 2^26: the dot is in a range of less than 2^32 that R / 2^24 tells.
+__device__ __forceinline__ void round_tile(i32 (&v)[32], u32 (&upper)[4], const Tile& t, const i32* rows, const i32* columns,
                                            const Chunk& c) {
-    i32 of_row[2];
+    i32 of_row = rows[min(t.row, c.rows - 1)] - 26, of_next = rows[min(t.row + 8, c.rows - 1)] - 26;
+#pragma unroll 1
+    for (i32 pair = 0; pair < 16; pair++) {
+        i32 made[2];
 #pragma unroll
-    for (int half = 0; half < 2; half++) of_row[half] = rows[min(t.row + 8 * half, c.rows - 1)] - 26;
+        for (int b = 0; b < 2; b++) {
+            i32 column = min(t.column + (pair >> 1) * 8 + b, c.columns - 1);
+            i64 least = ((i32)(upper[0] << (28 - 4 * b)) >> 28) * (1ll << 31) - (1ll << 26);
+            i64 n = least + ((u32)v[b] - (u32)least);
+            made[b] = (i32)bits_of(round_scaled(n, (pair & 1 ? of_next : of_row) + columns[column]));
+        }
 #pragma unroll
-    for (int i = 0; i < 32; i++) {
-        i32 high = half_of(upper[i / 2], i % 2), scale = of_row[i / 2 % 2] + columns[min(t.column + i / 4 * 8 + i % 2, c.columns - 1)];
-        v[i] = (i32)bits_of(round_scaled((i64)high * (1 << 23) + less(v[i], high, 23), scale));
+        for (int i = 0; i < 30; i++) v[i] = v[i + 2];
+#pragma unroll
+        for (int i = 0; i < 4; i++) upper[i] = upper[i] >> 8 | (i < 3 ? upper[(i + 1) % 4] << 24 : 0);
+        v[30] = made[0], v[31] = made[1];
     }
+    __syncwarp();
 }
 
 // A warpgroup: weights of its tiles.
@@ -169,57 +183,62 @@ template <class C>
 __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, i8* shared, u32 ring, u32 rank, i32 scorer) {
     using P = Pipe<C>;
     i32 warp = (i32)(threadIdx.x / 32 % 4), lane = (i32)(threadIdx.x & 31), block = C::SUMS ? 0 : scorer;
-    Turn<C::ROW_STAGES> row;
-    Turn<C::COLUMN_STAGES> column;
-    Turn<P::RECORD_STAGES> record;
-    Turn<(C::SUMS ? C::SUM_STAGES : 1)> digit;
-    Turn<C::SCORERS> whose;
-    u32 round = 0, totals = 0;
+    u32 round = 0, passed = 0;  // units and tiles: where all rings stand
+    Limits* limits = (Limits*)(shared + P::LIMIT) + scorer * 4 + warp;
     i32 v[C::PRODUCTS][32] = {};
-    u32 upper[C::PRODUCTS][16] = {};
 #pragma unroll 1
-    for (Unit u = unit_at<C>(c, 0, rank); u.exists; u = unit_at<C>(c, ++round, rank), row.next()) {
+    for (Unit u = unit_at<C>(c, 0, rank); u.exists; u = unit_at<C>(c, ++round, rank)) {
+        Place<C::ROW_STAGES> row(round);
         i32 begin = min(u.row + block * BLOCK_ROWS, c.rows - 1), end = min(begin + BLOCK_ROWS, c.rows);
-        i32 seen_first = seen_by<C>(c, end - 1).first, seen_last = seen_by<C>(c, begin).last;  // by all of them
         Tile t;
         t.group = u.group;
         t.row = u.row + block * BLOCK_ROWS + warp * 16 + lane / 4;
-#pragma unroll
-        for (int half = 0; half < 2; half++) t.seen[half] = seen_by<C>(c, min(t.row + 8 * half, c.rows - 1));
-        bool tame = cells.begin(u.group, t.row);
-        float norms[C::PRODUCTS];
+        Limits own{};
+        own.tame = __all_sync(0xffffffffu, cells.begin(u.group, t.row, own.of_class));
+        own.first = seen_by<C>(c, end - 1).first;
+        own.last = seen_by<C>(c, begin).last;
 #pragma unroll
         for (int p = 0; p < C::PRODUCTS; p++)
-            norms[p] = g.norms[p][(i64)u.group * ((c.rows + BLOCK_ROWS - 1) / BLOCK_ROWS) + begin / BLOCK_ROWS];
-        tame = __all_sync(0xffffffffu, tame) != 0;
-        u64 from_rows = operand_of(ring + P::ROW + row.slot * P::ROW_BYTES + block * P::COLUMN_BYTES);
+            own.norms[p] = g.norms[p][(i64)u.group * ((c.rows + BLOCK_ROWS - 1) / BLOCK_ROWS) + begin / BLOCK_ROWS];
+        if (lane == 0) *limits = own;
+        __syncwarp();
+        u32 from_rows = ring + P::ROW + row.slot * P::ROW_BYTES + block * P::COLUMN_BYTES;
         mbarrier_wait(ring + P::ROW_FULL + 8 * row.slot, row.parity);
 #pragma unroll 1
-        for (i32 tile = u.first; tile <= u.last; tile++, column.next(), record.next(), digit.next(), whose.next()) {
-            if (C::SUMS && (i32)whose.slot != scorer) continue;
+        for (i32 tile = u.first; tile <= u.last; tile++, passed++) {
+            if (C::SUMS && passed % C::SCORERS != (u32)scorer) continue;
+            Place<C::COLUMN_STAGES> column(passed);
+            Place<P::RECORD_STAGES> record(passed);
+            Place<(C::SUMS ? C::SUM_STAGES : 1)> digit(passed);
             i32 at = tile * BLOCK_ROWS;
             t.column = at + lane % 4 * 2;
             t.record = shared + P::RECORD + record.slot * P::RECORD_BYTES;
             t.digits = shared + P::DIGIT + digit.slot * DIGITS;
-            u64 from_columns = operand_of(ring + P::COLUMN + column.slot * P::COLUMN_BYTES);
+            u32 from_columns = ring + P::COLUMN + column.slot * P::COLUMN_BYTES;
             mbarrier_wait(ring + P::COLUMN_FULL + 8 * column.slot, column.parity);
-            bool fast = tame && cells.fast(t.record), whole = at >= seen_first && at + BLOCK_ROWS - 1 <= seen_last;
+            bool fast = limits->tame && C::fast(t.record, limits->of_class);
+            bool whole = at >= limits->first && at + BLOCK_ROWS - 1 <= limits->last;
 #pragma unroll
-            for (int p = 0; p < C::PRODUCTS; p++) fast = fast && norms[p] * ((const float*)t.record)[p] < 2147480000.0f;
+            for (int p = 0; p < C::PRODUCTS; p++) fast = fast && limits->norms[p] * ((const float*)t.record)[p] < 2147480000.0f;
 #pragma unroll
-            for (int p = 0; p < C::PRODUCTS; p++)
-                multiply_tile(v[p], upper[p], advanced(from_rows, p * OPERAND), advanced(from_columns, p * OPERAND), !fast);
+            for (int p = 0; p < C::PRODUCTS; p++) {
+                u32 upper[4] = {};
+                multiply_tile(v[p], upper, from_rows + p * OPERAND, from_columns + p * OPERAND, !fast);
+                if (!fast) {
+                    round_tile(v[p], upper, t, g.row_exponents[p] + (i64)u.group * c.rows,
+                               g.column_exponents[p] + (i64)u.group * c.columns, c);
+                }
+            }
             arrive_at_all<C::CLUSTER>(ring + P::COLUMN_EMPTY + 8 * column.slot);
             if (C::SUMS) mbarrier_wait(ring + P::DIGIT_EMPTY + 8 * digit.slot, digit.parity ^ 1);
+            if (!(fast && whole))
+#pragma unroll
+                for (int half = 0; half < 2; half++) t.seen[half] = seen_by<C>(c, min(t.row + 8 * half, c.rows - 1));
             if (fast && whole) {
                 cells.template tile<WHOLE>(t, v);
             } else if (fast) {
                 cells.template tile<EDGE>(t, v);
             } else {
-#pragma unroll
-                for (int p = 0; p < C::PRODUCTS; p++)
-                    round_tile(v[p], upper[p], t, g.row_exponents[p] + (i64)u.group * c.rows,
-                               g.column_exponents[p] + (i64)u.group * c.columns, c);
                 cells.template tile<ANY_TILE>(t, v);
             }
             if (C::SUMS) {
@@ -232,8 +251,7 @@ __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, 
         arrive(ring + P::ROW_EMPTY + 8 * row.slot);
         cells.end(u.group, t.row);
         if constexpr (C::ROW_SUMS) {
-            mbarrier_wait(ring + P::TOTAL_EMPTY, (totals ^ 1) & 1);
-            totals ^= 1;
+            mbarrier_wait(ring + P::TOTAL_EMPTY, ~round & 1);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 i64 sum = cells.sum(half);
@@ -285,7 +303,7 @@ __device__ __forceinline__ void sum_up(const Chunk& c, C& cells, i8* shared, u32
     using P = Pipe<C>;
     i32 warp = (i32)(threadIdx.x / 32 % 4), lane = (i32)(threadIdx.x & 31);
     Turn<C::SUM_STAGES> turn;
-    u32 round = 0, totals = 0;
+    u32 round = 0;
     i32 hh[64] = {}, ss[64] = {}, ll[64] = {};
 #pragma unroll 1
     for (Unit u = unit_at<C>(c, 0, rank); u.exists; u = unit_at<C>(c, ++round, rank)) {
@@ -315,8 +333,7 @@ __device__ __forceinline__ void sum_up(const Chunk& c, C& cells, i8* shared, u32
         i32 row = u.row + warp * 16 + lane / 4;
         float by[2] = {1.0f, 1.0f};
         if constexpr (C::ROW_SUMS) {
-            mbarrier_wait(ring + P::TOTAL_FULL, totals);
-            totals ^= 1;
+            mbarrier_wait(ring + P::TOTAL_FULL, round & 1);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 i64 sum = 0;
@@ -390,7 +407,7 @@ __device__ __forceinline__ void attend(const Given& g, const Chunk& c, C cells, 
         cluster_sync();
     i32 group = __shfl_sync(0xffffffffu, (i32)threadIdx.x / WARPGROUP, 0);  // the same for a warp, as the compiler now knows
     if (group == 0) {
-        take_registers<C, 48>();
+        take_registers<C, 40>();
         if (threadIdx.x < 32) load_columns<C>(g, c, ring, rank);
         if constexpr (C::SUMS)
             if (threadIdx.x >= 32 && threadIdx.x < 64) load_turned<C>(g, c, ring, rank);

@@ -31,11 +31,19 @@ struct Pipe {
     static constexpr int COLUMN_FULL = ROW_EMPTY + 8 * C::ROW_STAGES, COLUMN_EMPTY = COLUMN_FULL + 8 * C::COLUMN_STAGES;
     static constexpr int TURNED_FULL = COLUMN_EMPTY + 8 * C::COLUMN_STAGES, TURNED_EMPTY = TURNED_FULL + 8 * C::SUM_STAGES;
     static constexpr int DIGIT_FULL = TURNED_EMPTY + 8 * C::SUM_STAGES, DIGIT_EMPTY = DIGIT_FULL + 8 * C::SUM_STAGES;
-    static constexpr int TOTAL_FULL = DIGIT_EMPTY + 8 * C::SUM_STAGES, TOTAL_EMPTY = TOTAL_FULL + 8, BYTES = TOTAL_EMPTY + 8;
+    static constexpr int TOTAL_FULL = DIGIT_EMPTY + 8 * C::SUM_STAGES, TOTAL_EMPTY = TOTAL_FULL + 8;
+    static constexpr int LIMIT = (TOTAL_EMPTY + 8 + 15) / 16 * 16, BYTES = LIMIT + C::SCORERS * 4 * 32;  // Limits of each warp
     static_assert(BYTES + 1024 <= 227 * 1024, "more shared memory than a block may have");
 
     static constexpr int THREADS = WARPGROUP * (1 + C::SCORERS + (C::SUMS ? 1 : 0));
 };
+
+// By value: an array that is indexed would lie in memory.
+template <class T>
+__device__ __forceinline__ T pick(T first, T second, i32 half) {
+    return half ? second : first;
+}
+#define PICK(OF, HALF) pick((OF)[0], (OF)[1], HALF)
 
 // The place that is next in a ring, and the parity of its turn.
 template <int STAGES>
@@ -50,6 +58,23 @@ struct Turn {
     }
     __device__ __forceinline__ u32 before() const { return slot == 0 ? STAGES - 1 : slot - 1; }
 };
+
+// The same after so many turns: one count serves all rings where registers are few.
+template <int STAGES>
+struct Place {
+    u32 slot, parity;
+
+    __device__ __forceinline__ explicit Place(u32 passed) : slot(passed % STAGES), parity(passed / STAGES & 1) {}
+};
+
+// What a warp compares with each tile, for its rows: kept in shared memory, for registers are few.
+struct Limits {
+    float norms[2];
+    i32 of_class[2];   // what C::begin left
+    i32 first, last;   // columns that all rows see
+    i32 tame, unused;
+};
+static_assert(sizeof(Limits) == 32, "");
 
 // The rows that a block takes next, from `row` on, and the tiles of columns that any row of its cluster sees.
 struct Unit {
@@ -82,7 +107,7 @@ enum Kind { WHOLE, EDGE, ANY_TILE };
 // Element 4 i + 2 half + b of a thread's 32.
 struct Tile {
     i32 group, row, column;
-    Seen seen[2];      // by each row
+    Seen seen[2];      // by each row, in tiles of which not all is seen or not all is tame
     const i8* record;  // of these 64 columns
     i8* digits;        // where the weights' go: 64 rows of 64 bytes, plane by plane
 

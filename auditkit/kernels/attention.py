@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from auditkit.kernels import attention_forward_sm90, attention_pipe
+from auditkit.kernels import attention_backward_sm90, attention_forward_sm90, attention_pipe
 from auditkit.kernels.attention_chunks import Chunk, Sizes, key_chunks, query_chunks
 from auditkit.kernels.device import Array, Device, blocks_for
 from auditkit.kernels.exact_dot import dot, quantise
@@ -69,9 +69,13 @@ def attention_forward(
     return out, AttentionCache(rq, rk, rv, out, row_max, row_sum, sizes)
 
 
-def attention_backward(device: Device, status: Array, dout: Array, cache: AttentionCache) -> tuple[Array, Array, Array]:
-    """Gradients of q (B, H, T, D), k and v (B, G, T, D) from dout (B, H, T, D)."""
+def attention_backward(
+    device: Device, status: Array, dout: Array, cache: AttentionCache, *, chunks: bool = False
+) -> tuple[Array, Array, Array]:
+    """Gradients of q (B, H, T, D), k and v (B, G, T, D) from dout (B, H, T, D); `chunks` as in attention_forward."""
     rows, sizes, groups = _gradient_rows(device, status, dout, cache), cache.sizes, cache.sizes.groups
+    if not chunks and attention_backward_sm90.fits(device, sizes, cache.q.length, cache.q.bits):
+        return _fused_backward(device, status, dout, cache, rows)
     shared = (cache.row_max, cache.row_sum, rows.inner)
     vectors = (*shared, cache.k.exponents)
     work = _Work(device, status, "query_gradient", vectors, sizes, query_chunks(sizes))
@@ -82,6 +86,26 @@ def attention_backward(device: Device, status: Array, dout: Array, cache: Attent
     shape = (dout.shape[0], groups // max(1, dout.shape[0]), sizes.tokens, cache.k.length)
     dv, dk = found[:groups].reshape(shape), found[groups:].reshape(shape)
     return _unstacked(device, dq, None, dout.shape, sizes), dk, dv
+
+
+def _fused_backward(
+    device: Device, status: Array, dout: Array, cache: AttentionCache, rows: _GradientRows
+) -> tuple[Array, Array, Array]:
+    """attention_backward where no score needs to be in memory."""
+    sizes, dq = cache.sizes, device.empty(dout.shape, np.float32)
+    of_keys, of_z, of_queries = (turned(device, [given], ordered=True) for given in (cache.k, rows.z, cache.q))
+    found = attention_backward_sm90.backward(
+        device,
+        status,
+        attention_backward_sm90.Rows(cache.q, cache.k, cache.v, rows.dout, rows.pairs),
+        attention_backward_sm90.Softmax(cache.row_max, cache.row_sum, rows.inner),
+        attention_backward_sm90.Turned(of_keys, of_z, of_queries),
+        sizes,
+        dq,
+    )
+    shape = (dout.shape[0], sizes.groups // max(1, dout.shape[0]), sizes.tokens, cache.k.length)
+    dk, dv = (gradient.reshape(shape) for gradient in found)
+    return dq, dk, dv
 
 
 @dataclass(frozen=True)

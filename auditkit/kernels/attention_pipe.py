@@ -57,6 +57,8 @@ class Pipe:
             + records * self.record
             + (self.scorers * 8 * TILE if self.row_sums else 0)
             + 8 * barriers
+            + 16
+            + self.scorers * 4 * 32  # what each warp compares
             + 1024
         )
 

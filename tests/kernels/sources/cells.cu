@@ -1,99 +1,70 @@
 // cuda/attention_cells.cuh by itself, one warpgroup a block, for its test. Matrices are [64][64].
 #include "attention_cells.cuh"
+#include "exact_dot_planes.cuh"
 
 #define ONE GLOBAL void __launch_bounds__(128)
 
 struct Matrix {
-    i32 row = cell_row(), column = cell_column();
-    __device__ __forceinline__ i32 at(i32 cell) const { return (row + row_of_cell(cell)) * 64 + column + column_of_cell(cell); }
+    i32 lane = (i32)threadIdx.x & 31, row = (i32)(threadIdx.x >> 5) * 16 + lane / 4, column = lane % 4 * 2;
+    __device__ __forceinline__ i32 at(i32 cell) const {
+        return (row + 8 * half_of_cell(cell)) * 64 + column + column_of_cell(cell);
+    }
 };
 
-__device__ __forceinline__ void load(i32 (&r)[CELLS], const i32* from) {
+// Where each cell of one and of two arrays is, found one by one.
+ONE places(i32* alone, i32* both, i32* kept) {
     Matrix m;
+    i32 a[CELLS], b[CELLS], c[CELLS];
 #pragma unroll
-    for (int i = 0; i < CELLS; i++) r[i] = from[m.at(i)];
-}
-__device__ __forceinline__ void store(i32* to, const i32 (&r)[CELLS]) {
-    Matrix m;
+    for (int i = 0; i < CELLS; i++) a[i] = b[i] = i, c[i] = 100 + i;
+    one_by_one(a, [&](i32 cell, i32 word) { return cell == word ? m.at(cell) : -1; });
+    one_by_one(b, c, [&](i32 cell, i32 word, i32 other) { return cell == word && other == 100 + cell ? m.at(cell) : -1; });
 #pragma unroll
-    for (int i = 0; i < CELLS; i++) to[m.at(i)] = r[i];
+    for (int i = 0; i < CELLS; i++) alone[m.at(i)] = a[i], both[m.at(i)] = b[i], kept[m.at(i)] = c[i] == 100 + i;
 }
 
-// Dots times `scale` of rows and columns with exponents x and y, block by block; which form each warp took.
-ONE dots_of(const i32* hh, const i32* ss, const i32* ll, const i32* x, const i32* y, i32* out, i32* reach, float scale) {
-    __shared__ float4 factors[64];
-    __shared__ i32 tame;
-    i64 at = (i64)blockIdx.x * 4096;
-    x += blockIdx.x * 64, y += blockIdx.x * 64;
-    if (threadIdx.x == 0) {
-        tame = true;
-        for (int i = 0; i < 64; i++) tame = tame && tame_dot(x[i]) && tame_dot(y[i]);
-    }
-    __syncthreads();
-    if (threadIdx.x < 32 && tame) {
-        DotFactors f(y[2 * threadIdx.x]), g(y[2 * threadIdx.x + 1]);
-        factors[threadIdx.x] = make_float4(f.a, g.a, f.c, g.c);
-        factors[32 + threadIdx.x] = make_float4(f.n, g.n, 0.0f, 0.0f);
-    }
-    __syncthreads();
-    i32 r[CELLS], middle[CELLS], low[CELLS];
-    load(r, hh + at);
-    load(middle, ss + at);
-    load(low, ll + at);
-    before_middle(r);
-#pragma unroll
-    for (int i = 0; i < CELLS; i++) r[i] += middle[i];
-    Matrix m;
-    i32 found = tame ? reach_of(r) : ANY;
-    if (threadIdx.x % 32 == 0) reach[blockIdx.x * 4 + threadIdx.x / 32] = found;
-    float by[2] = {};
-    if (tame) by[0] = scale * row_factor(x[m.row]), by[1] = scale * row_factor(x[m.row + 8]);
-    const float4* mine = factors + threadIdx.x % 4;
-    dots(
-        r, low, tame, mine, mine + 32, [&](float f, int half, float) { return f * by[half]; },
-        [&](i32 cell) { return make_int2(x[m.row + row_of_cell(cell)], y[m.column + column_of_cell(cell)]); },
-        [&](i32, float dot) { return dot * scale; });
-    store(out + at, r);
+GLOBAL void exps(const float* x, float* y, i64 n) {
+    i64 i = global_index();
+    if (i < n) y[i] = exp_tame(x[i]);
 }
-
-// exp(s - m) by rows; whether each warp found its cells tame.
-ONE exps_of(const i32* s, const float* largest, i32* out, i32* tame) {
-    i64 at = (i64)blockIdx.x * 4096;
-    i32 r[CELLS];
-    load(r, s + at);
-    Matrix m;
-    float of[2] = {largest[blockIdx.x * 64 + m.row], largest[blockIdx.x * 64 + m.row + 8]};
-    bool all = exps(r, [&](i32 cell) { return of[cell >> 1 & 1]; });
-    store(out + at, r);
-    if (threadIdx.x % 32 == 0) tame[blockIdx.x * 4 + threadIdx.x / 32] = all;
-}
-
-ONE quotients(const float* e, const float* l, float* out, i64 n) {
-    i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+GLOBAL void quotients(const float* e, const float* l, float* out, i64 n) {
+    i64 i = global_index();
     if (i < n) out[i] = quotient(e[i], l[i], 1.0f / l[i]);
 }
 
 // Weights w times `factor` as digits, 3 blocks of 4096 bytes.
-ONE digits_of_weights(const float* w, i8* out, float factor) {
+template <bool SIGNED>
+__device__ __forceinline__ void digits_of(const float* w, i8* out, float factor) {
     Matrix m;
     i32 t[CELLS];
 #pragma unroll
-    for (int i = 0; i < CELLS; i++) t[i] = (i32)bits_of(fused(w[(i64)blockIdx.x * 4096 + m.at(i)], factor, WEIGHT_ROUND));
-    store_weights(t, out + (i64)blockIdx.x * 3 * BLOCK_BYTES, BLOCK_BYTES);
+    for (int i = 0; i < CELLS; i++)
+        t[i] = (i32)bits_of(fused(w[(i64)blockIdx.x * 4096 + m.at(i)], factor, SIGNED ? SIGNED_ROUND : UNSIGNED_ROUND));
+    i8* block = out + (i64)blockIdx.x * 3 * BLOCK_BYTES;
+    store_weights<SIGNED>(t, [&](int half, int plane, const u32* words) {
+        *(uint4*)(block + plane * BLOCK_BYTES + place_in_block(m.row + 8 * half, m.lane % 4 * 16)) =
+            make_uint4(words[0], words[1], words[2], words[3]);
+    });
 }
+ONE signed_digits(const float* w, i8* out, float factor) { digits_of<true>(w, out, factor); }
+ONE unsigned_digits(const float* w, i8* out, float factor) { digits_of<false>(w, out, factor); }
 
+// Maxima of rows [64] and of each warp's columns [4][64].
 ONE maxima(const float* x, float* rows, float* columns) {
     Matrix m;
-    for (int half = 0; half < 2; half++) {
-        float most = 0.0f;
-        for (int i = 0; i < CELLS; i++)
-            if ((i >> 1 & 1) == half) most = fmaxf(most, x[m.at(i)]);
-        most = max_of_row(most);
-        if (threadIdx.x % 4 == 0) rows[m.row + 8 * half] = most;
+    float of_rows[2] = {}, of_columns[16] = {};
+#pragma unroll
+    for (int i = 0; i < CELLS; i++) {
+        float v = x[m.at(i)];
+        int half = i / 2 % 2, column = i / 4 * 2 + i % 2;
+        of_rows[half] = fmaxf(of_rows[half], v);
+        of_columns[column] = fmaxf(of_columns[column], v);
     }
-    for (int i = 0; i < CELLS; i++)
-        if ((i & 2) == 0) {
-            float most = max_of_column(fmaxf(x[m.at(i)], x[m.at(i + 2)]));
-            if (threadIdx.x % 32 < 4) columns[threadIdx.x / 32 * 64 + m.column + column_of_cell(i)] = most;
-        }
+    max_of_columns(of_columns);
+#pragma unroll
+    for (int b = 0; b < 2; b++) {
+        float most = max_of_row(of_rows[b]);
+        if (m.lane % 4 == 0) rows[m.row + 8 * b] = most;
+        columns[threadIdx.x / 32 * 64 + 2 * m.lane + b] = of_columns[b];
+    }
 }
