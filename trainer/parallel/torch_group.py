@@ -46,15 +46,15 @@ Ended = Callable[[Any, float], bool]  # whether a collective ends within some se
 class Bridge(Protocol):
     """How arrays of a back end become torch's tensors, and what carries those."""
 
+    carrier: Any
+
     def stream(self) -> AbstractContextManager[Any]: ...
     def tensor(self, array: Array) -> torch.Tensor: ...
     def back(self, tensor: torch.Tensor, array: Array) -> None: ...
     def exchange(self, into: list[torch.Tensor], parts: list[torch.Tensor]) -> tuple[Any, Move]: ...
     def ended(self, work: Any, seconds: float) -> bool: ...
     def stop(self) -> None: ...
-
-    @property
-    def carrier(self) -> Any: ...
+    def close(self) -> None: ...
 
 
 class HostBridge:
@@ -96,6 +96,9 @@ class HostBridge:
     def stop(self) -> None:
         """Gloo's threads hold nothing up."""
 
+    def close(self) -> None:
+        """The carrier is the group's own."""
+
 
 class CudaBridge:
     """Arrays of this rank's own CUDA device over NCCL, without a copy, in order with all else on its stream."""
@@ -129,10 +132,13 @@ class CudaBridge:
 
     def stop(self) -> None:
         """End what is under way: NCCL's kernels would wait for a lost rank, and for them whoever gives memory back."""
-        abort = getattr(self.carrier, "abort", None)  # not every version of torch has it
-        if abort is not None:
-            with contextlib.suppress(RuntimeError):
-                abort()
+        with contextlib.suppress(RuntimeError, AttributeError):  # not every version of torch has it
+            self.carrier.abort()
+
+    def close(self) -> None:
+        """Give NCCL's connections back, which waits for the other ranks."""
+        with contextlib.suppress(RuntimeError):
+            dist.destroy_process_group(self.carrier)
 
 
 class TorchGroup(Gathering):
@@ -210,9 +216,11 @@ class TorchGroup(Gathering):
     def close(self) -> None:
         """As Group.close."""
         self.barrier()
-        with contextlib.suppress(RuntimeError):
-            dist.destroy_process_group()  # watched: NCCL's waits for the other ranks
+        self._bridge.close()
+        self.barrier()  # the last wait for others: what a rank does from here on may take as long as it likes
         self.watch.close()
+        with contextlib.suppress(RuntimeError):
+            dist.destroy_process_group()
 
     def _are_few(self, arrays: Sequence[Array]) -> bool:
         """Whether one collective over all is quicker than one for each rank: over Gloo, each costs a millisecond."""
@@ -340,8 +348,7 @@ def polled(work: Any, seconds: float) -> bool:
 
 def tells_errors(version: str) -> bool:
     """Whether this version of torch raises what went wrong with NCCL where `polled` waits."""
-    major, minor = version.split(".")[:2]
-    return (int(major), int(minor)) >= _TELLS
+    return tuple(map(int, version.split(".")[:2])) >= _TELLS
 
 
 def _nothing() -> None:

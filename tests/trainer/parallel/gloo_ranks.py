@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tests.trainer.parallel.states import Record, steps_of
 from trainer.parallel.launch import joined, open_backend
 from trainer.parallel.memory import Memory, memory_of
 from trainer.parallel.place import launched
-from trainer.parallel.torch_group import TorchGroup, polled
+from trainer.parallel.torch_group import CudaBridge, TorchGroup, polled
 from trainer.parallel.watch import Times
 from trainer.run import Machine
 
@@ -149,6 +150,22 @@ def _carry(group: TorchGroup, memory: Memory) -> None:
     for pending in begun:
         pending.wait()
     assert set(values([line[1000 * rank : 1000 * rank + 1000]])[0]) == {size}
+
+
+def part_slowly(slow: str, what: str) -> int:
+    """Part; one rank takes longer over its connections, or over what carries arrays, than it may be missing."""
+    place = launched()
+    assert place is not None
+    with joined(place, Times(beat=0.1, silence=1.0, suspicion=0.5, leave=0.5)) as group:
+        late = lambda end: lambda *of: (print("late", time.sleep(4), flush=True), end(*of))  # noqa: E731
+        if what == "carrier":
+            group._bridge = bridge = CudaBridge.__new__(CudaBridge)
+            bridge.carrier = dist.new_group(backend="gloo")  # in place of NCCL's
+            bridge.stream = contextlib.nullcontext  # type: ignore[method-assign]
+            bridge.close = late(bridge.close) if group.rank == int(slow) else bridge.close  # type: ignore[method-assign]
+        elif group.rank == int(slow):
+            dist.destroy_process_group = late(dist.destroy_process_group)
+    return 0
 
 
 def poll() -> int:

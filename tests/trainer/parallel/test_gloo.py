@@ -96,6 +96,16 @@ def test_collectives(zygote: Zygote) -> None:
     assert ranks.wait() == [0, 0, 0], [ranks.said(rank) for rank in range(3)]
 
 
+@pytest.mark.parametrize("what", ["group", "carrier"])
+@pytest.mark.parametrize("slow", [0, 2])
+def test_a_rank_that_takes_long_to_part_is_not_missed(zygote: Zygote, slow: int, what: str) -> None:
+    """All has been done by then: that one ends 4 s behind the others, or holds them up, changes no exit code."""
+    ranks = zygote.start(3, str(slow), what, call="tests.trainer.parallel.gloo_ranks:part_slowly")
+    assert ranks.wait() == [0, 0, 0], [ranks.said(rank) for rank in range(3)]
+    assert all(ranks.said(rank) == "" for rank in range(3))
+    assert [ranks.said(rank, "out")[:4] for rank in range(3)] == ["late" if rank == slow else "" for rank in range(3)]
+
+
 def test_works_can_be_waited_for_without_a_limit_of_their_own(zygote: Zygote) -> None:
     """NCCL's must be; a failed one, because a rank is gone, ends the others with a message that names it."""
     ranks = zygote.start(3, call="tests.trainer.parallel.gloo_ranks:poll")
