@@ -49,6 +49,26 @@ GLOBAL void merge_heads_4(const float* x, float* y, i64 n, i64 heads, i64 tokens
     move_heads<false, 4>(x, y, n, heads, tokens, dim);
 }
 
+// y float [n / count][count] = columns first .. first + count - 1 of x float [..][width]; all of them multiples of WIDTH.
+template <int WIDTH>
+__device__ __forceinline__ void take_columns(const float* x, float* y, i64 n, i64 count, i64 width, i64 first) {
+    for (i64 at = global_index() * WIDTH; at < n; at += global_size() * WIDTH) {
+        Division row = divide(at, count);
+        i64 source = row.quotient * width + first + row.rest;
+        if (WIDTH == 4)
+            store_quad(y + at, load_quad(x + source));
+        else
+            y[at] = x[source];
+    }
+}
+
+GLOBAL void columns_1(const float* x, float* y, i64 n, i64 count, i64 width, i64 first) {
+    take_columns<1>(x, y, n, count, width, first);
+}
+GLOBAL void columns_4(const float* x, float* y, i64 n, i64 count, i64 width, i64 first) {
+    take_columns<4>(x, y, n, count, width, first);
+}
+
 // Many tensors (tensor_table.cuh, field 0): *found becomes the largest count - i of the tensors i that hold inf or NaN, so it
 // names the first of them, whatever the order; it is 0 before.
 GLOBAL void check_finite(const u64* table, i64 count, i64 tiles, u32* found) {

@@ -22,6 +22,7 @@ HELPERS = frozenset(
         "arrays",
         "elementwise",
         "known_answers",
+        "known_inputs",
         "lists",
         "nonfinite",
         "operands",

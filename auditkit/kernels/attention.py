@@ -9,6 +9,7 @@ keys with the queries that see them, for dK and dV. What nobody sees is mostly n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,21 +53,37 @@ def attention_forward(
 
     chunks: scores in memory even where the fused kernels fit; the same bits.
     """
-    batch, heads, tokens, dim = (int(size) for size in q.shape)
-    groups = batch * int(k.shape[1])
-    sizes = Sizes(groups, batch * heads // groups, tokens, min(window, tokens))
-    rq = _stacked(device, status, q, sizes, bits)
-    rk = quantise(device, status, k.reshape((groups, tokens, dim)), bits)
-    rv = quantise(device, status, v.reshape((groups, tokens, dim)), bits)
-    if not chunks and attention_pipe.fits(device, sizes, dim, bits):
+    sizes, rq, rk, rv = _operands(device, status, q, k, v, window, bits)
+    if not chunks and attention_pipe.fits(device, sizes, int(q.shape[-1]), bits):
         columns = turned(device, [rv], ordered=True)
         out, row_max, row_sum = attention_forward_sm90.forward(device, status, (rq, rk, rv), columns, sizes, q.shape)
         return out, AttentionCache(rq, rk, rv, out, row_max, row_sum, sizes)
-    row_max, row_sum = (device.empty((groups * rq.rows,), np.float32) for _ in range(2))
+    row_max, row_sum = (device.empty((sizes.groups * rq.rows,), np.float32) for _ in range(2))
     work = _Work(device, status, "softmax", (rv.exponents, row_max, row_sum), sizes, query_chunks(sizes))
     total = work.weighted_sums([(rq, rk)], turned(device, [rv]))
     out = _unstacked(device, total, row_sum, q.shape, sizes)
     return out, AttentionCache(rq, rk, rv, out, row_max, row_sum, sizes)
+
+
+def attention_again(
+    device: Device, status: Array, q: Array, k: Array, v: Array, kept: Sequence[Array], *, window: int, bits: int
+) -> tuple[Array, AttentionCache]:
+    """What `attention_forward` gave, from the `out`, `row_max` and `row_sum` of its cache: no score is computed."""
+    sizes, rq, rk, rv = _operands(device, status, q, k, v, window, bits)
+    out, row_max, row_sum = kept
+    return out, AttentionCache(rq, rk, rv, out, row_max, row_sum, sizes)
+
+
+def _operands(
+    device: Device, status: Array, q: Array, k: Array, v: Array, window: int, bits: int
+) -> tuple[Sizes, DeviceRows, DeviceRows, DeviceRows]:
+    """Rows of q stacked, of k and of v."""
+    batch, heads, tokens, dim = (int(size) for size in q.shape)
+    groups = batch * int(k.shape[1])
+    sizes = Sizes(groups, batch * heads // groups, tokens, min(window, tokens))
+    rq = _stacked(device, status, q, sizes, bits)
+    rk, rv = (quantise(device, status, x.reshape((groups, tokens, dim)), bits) for x in (k, v))
+    return sizes, rq, rk, rv
 
 
 def attention_backward(

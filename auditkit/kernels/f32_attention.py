@@ -5,6 +5,7 @@ Groups and stacked heads are those of auditkit.kernels.attention.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,12 +35,8 @@ def attention_forward(
     device: Device, status: Array, q: Array, k: Array, v: Array, *, window: int
 ) -> tuple[Array, F32AttentionCache]:
     """As `auditkit.numerics.f32_attention.attention_forward`; a non-finite value sets `status`."""
-    batch, heads, tokens, dim = q.shape
-    groups = batch * k.shape[1]
-    queries = heads * tokens * batch // groups
-    rq = rows(device, status, q.reshape((groups, queries, dim)))
-    rk = rows(device, status, k.reshape((groups, tokens, dim)))
-    rv = rows(device, status, v.reshape((groups, tokens, dim)))
+    rq, rk, rv = _operands(device, status, q, k, v)
+    groups, queries, dim = rq.batch, rq.rows, rq.length
     e = dot(device, rq, rk)
     row_max = device.empty((groups * queries,), np.float32)
     row_sum = device.empty((groups * queries,), np.float32)
@@ -47,6 +44,25 @@ def attention_forward(
     total = dot(device, _weights(e, rq, rk), turned(rv))
     out = _divide_rows(device, total, row_sum, dim).reshape((groups, queries, dim))
     return out.reshape(q.shape), F32AttentionCache(rq, rk, rv, out, row_max, row_sum, window)
+
+
+def attention_again(
+    device: Device, status: Array, q: Array, k: Array, v: Array, kept: Sequence[Array], *, window: int
+) -> tuple[Array, F32AttentionCache]:
+    """What `attention_forward` gave, from the `out`, `row_max` and `row_sum` of its cache."""
+    out, row_max, row_sum = kept
+    return out.reshape(q.shape), F32AttentionCache(*_operands(device, status, q, k, v), out, row_max, row_sum, window)
+
+
+def _operands(
+    device: Device, status: Array, q: Array, k: Array, v: Array
+) -> tuple[F32DeviceRows, F32DeviceRows, F32DeviceRows]:
+    """q (groups, queries, D), k and v (groups, tokens, D)."""
+    batch, heads, tokens, dim = q.shape
+    groups = batch * k.shape[1]
+    shapes = (groups, heads * tokens * batch // groups, dim), (groups, tokens, dim), (groups, tokens, dim)
+    rq, rk, rv = (rows(device, status, x.reshape(shape)) for x, shape in zip((q, k, v), shapes, strict=True))
+    return rq, rk, rv
 
 
 def attention_backward(

@@ -51,6 +51,24 @@ def join_rows(device: Device, parts: Sequence[Array]) -> Array:
     return joined
 
 
+def columns(device: Device, parts: Sequence[Array], first: int, stop: int, *, block: int | None = None) -> Array:
+    """Columns first .. stop - 1 of parts (n, V) float32 that lie one below the other, as a new array (N, stop - first);
+    all of a single part are itself.
+    """
+    if len(parts) == 1 and (first, stop) == (0, parts[0].shape[1]):
+        return parts[0]
+    count, step, threads = stop - first, 4 if first % 4 == stop % 4 == parts[0].shape[1] % 4 == 0 else 1, block or BLOCK
+    y = device.empty((sum(int(part.shape[0]) for part in parts), count), np.float32)
+    at = 0
+    for part in parts:
+        rows, width = (int(size) for size in part.shape)
+        size = rows * count
+        args = (part, y[at : at + rows], *(np.int64(number) for number in (size, count, width, first)))
+        device.launch("layout", f"columns_{step}", blocks_for(size, step * threads), threads, args)
+        at += rows
+    return y
+
+
 def _move(device: Device, name: str, x: Array, y: Array, sizes: tuple[int, int, int], block: int | None) -> None:
     step, threads = 4 if sizes[2] % 4 == 0 else 1, block or BLOCK
     args = (x, y, np.int64(x.size), *(np.int64(size) for size in sizes))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from auditkit.kernels import attention, exact_dot, f32_attention, f32_dot
 from auditkit.kernels.attention import AttentionCache
 from auditkit.kernels.device import Array, Device
@@ -72,6 +74,15 @@ def attention_forward(
     if bits == BITS:
         return f32_attention.attention_forward(device, status, q, k, v, window=window)
     return attention.attention_forward(device, status, q, k, v, window=window, bits=bits)
+
+
+def attention_again(
+    device: Device, status: Array, q: Array, k: Array, v: Array, kept: Sequence[Array], *, window: int, bits: int
+) -> tuple[Array, AttentionCache | F32AttentionCache]:
+    """What `attention_forward` gave, from the `out`, `row_max` and `row_sum` of its cache: no score is computed."""
+    if bits == BITS:
+        return f32_attention.attention_again(device, status, q, k, v, kept, window=window)
+    return attention.attention_again(device, status, q, k, v, kept, window=window, bits=bits)
 
 
 def attention_backward(

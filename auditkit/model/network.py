@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from auditkit.formats.recipe import Recipe
+from auditkit.model.kept_results import ATTENTION, GATE, KEYS, MID, QUERIES, UP, VALUES, KeptResults
 from auditkit.model.ops import Ops
 from auditkit.model.params import EMBED, FINAL_NORM, HEAD, layer_prefix, parameter_table
 from auditkit.numerics.arrays import F32, I64, IntArray
@@ -61,9 +62,12 @@ class Network:
         ops: Ops,
         on_gradient: OnGradient = lambda name, sums: None,
         key_heads: int = 0,
+        kept: KeptResults | None = None,
     ) -> None:
-        """key_heads: how many of them an attention works on at a time, 0 for all; changes no bit."""
-        self.key_heads = key_heads
+        """key_heads: how many of them an attention works on at a time, 0 for all; changes no bit.
+        kept: takes results of the layer that is run, or has those of an earlier run, which are not made again.
+        """
+        self.key_heads, self.results = key_heads, kept or KeptResults()
         self.prepared, self.recipe, self.ops, self.on_gradient = prepared, recipe, ops, on_gradient
         self.model, self.bits = recipe.model, recipe.numerics.body_bits
         self.eps = np.float32(recipe.model.norm_eps)
@@ -108,11 +112,15 @@ class Network:
     def layer_cache(self, x: F32, prefix: str, batch: int) -> tuple[F32, Any, Any]:
         """`layer_forward` without its last product: x after the attention, what would enter the product, the cache."""
         rows, kept, norm1 = self.norm_keep(x, prefix + "input_layernorm.weight", self.bits)
-        a, attention = self._attention_forward(rows, kept, prefix + "self_attn.", batch)
-        x = self.ops.add(x, a)
-        rows, kept, norm2 = self.norm_keep(x, prefix + "post_attention_layernorm.weight", self.bits)
+        attended, attention = self._attention_forward(rows, kept, prefix + "self_attn.", batch)
+        (mid,) = self.results.made(MID, lambda: [self._projected(x, attended, prefix)])
+        rows, kept, norm2 = self.norm_keep(mid, prefix + "post_attention_layernorm.weight", self.bits)
         rows, mlp = self._mlp_inner(rows, kept, prefix + "mlp.")
-        return x, rows, (norm1, attention, norm2, mlp)
+        return mid, rows, (norm1, attention, norm2, mlp)
+
+    def _projected(self, x: F32, attended: Any, prefix: str) -> F32:
+        """x (N, C) and the output projection of the rows of an attention's output (N, H * D)."""
+        return self.ops.add(x, self.ops.dot(attended, self.prepared.rows[prefix + "self_attn.o_proj.weight"]))
 
     def layer_backward(self, dx: F32, prefix: str, cache: Any) -> F32:
         """The gradient of a layer's input (N, C) from that of its output, and those of its weights."""
@@ -123,19 +131,23 @@ class Network:
         return self.ops.add(dx, self.norm_backward(dh, prefix + "input_layernorm.weight", norm1))
 
     def _attention_forward(self, rows: Any, kept: Any, prefix: str, batch: int) -> tuple[F32, Any]:
-        """Rows of the normed input (N, C), and what is kept of it -> output projection of the attention (N, C)."""
-        ops = self.ops
-        q, q_norm = self._heads(rows, prefix + "q", batch, self.model.num_heads)
-        k, k_norm = self._heads(rows, prefix + "k", batch, self.model.num_kv_heads)
-        v = ops.split_heads(ops.dot(rows, self.prepared.rows[prefix + "v_proj.weight"]), batch, self.model.num_kv_heads)
-        out, cache = self._attend(q, k, v)
-        rows, merged = ops.quantise_keep(ops.merge_heads(out), self.bits)  # (N, H * D)
-        y = ops.dot(rows, self.prepared.rows[prefix + "o_proj.weight"])
-        return y, (kept, q_norm, k_norm, cache, merged, batch)
+        """Rows of the normed input (N, C), and what is kept of it -> rows of the attention's output (N, H * D)."""
+        ops, heads, keys = self.ops, self.model.num_heads, self.model.num_kv_heads
+        q, q_norm = self._heads(rows, prefix + QUERIES, batch, heads)
+        k, k_norm = self._heads(rows, prefix + KEYS, batch, keys)
+        out, cache = self._attend(q, k, ops.split_heads(self._projection(rows, prefix + VALUES), batch, keys))
+        merged_rows, merged = ops.quantise_keep(ops.merge_heads(out), self.bits)  # (N, H * D)
+        return merged_rows, (kept, q_norm, k_norm, cache, merged, batch)
+
+    def _projection(self, rows: Any, prefix: str) -> F32:
+        """To queries, keys or values, (N, heads * D)."""
+        weights, name = self.prepared.rows, prefix + "_proj.weight"
+        (x,) = self.results.made(prefix[-1], lambda: [self.ops.dot(rows, weights[name])])
+        return x  # type: ignore[no-any-return]
 
     def _heads(self, rows: Any, prefix: str, batch: int, heads: int) -> tuple[F32, Any]:
         """Projection, optional QK-norm over each head, rotation: -> (B, heads, T, D)."""
-        x, cache = self.ops.dot(rows, self.prepared.rows[prefix + "_proj.weight"]), None
+        x, cache = self._projection(rows, prefix), None
         if self.model.qk_norm:
             flat, cache = self.norm(x.reshape(-1, self.model.head_dim), prefix + "_norm.weight")
             x = flat.reshape(x.shape)
@@ -171,10 +183,17 @@ class Network:
 
     def _attend(self, q: F32, k: F32, v: F32) -> tuple[F32, Any]:
         """Attention of q (B, H, T, D), k and v (B, G, T, D): key heads do not meet, so it may be cut between them."""
-        window, found = self.model.sliding_window, []
-        for at, queries, keys in self._parts(q.shape[0]):
+        window, bits = self.model.sliding_window, self.bits
+        held, found = self.results.get(ATTENTION), []
+        for number, (at, queries, keys) in enumerate(self._parts(q.shape[0])):
             part = q[at, queries], k[at, keys], v[at, keys]
-            found.append(self.ops.attention_forward(*part, window=window, bits=self.bits))
+            if held is None:
+                found.append(self.ops.attention_forward(*part, window=window, bits=bits))
+            else:
+                kept = held[3 * number : 3 * number + 3]
+                found.append(self.ops.attention_again(*part, kept, window=window, bits=bits))
+        noted = [array for _, cache in found for array in (cache.out, cache.row_max, cache.row_sum)]
+        self.results.note(ATTENTION, noted)
         return self._joined([out for out, _ in found], q.shape), [cache for _, cache in found]
 
     def _attend_backward(self, dout: F32, caches: list[Any]) -> tuple[F32, F32, F32]:
@@ -196,10 +215,11 @@ class Network:
     def _mlp_inner(self, rows: Any, kept: Any, prefix: str) -> tuple[Any, Any]:
         """Rows of the normed input (N, C), and what is kept of it -> the rows of the last product's operand (N, F)."""
         ops = self.ops
-        gate = ops.dot(rows, self.prepared.rows[prefix + "gate_proj.weight"])  # (N, F)
-        up = ops.dot(rows, self.prepared.rows[prefix + "up_proj.weight"])
-        rows, y, cache = ops.swiglu_keep(gate, up, self.bits)
-        return rows, (kept, y, cache)
+        made, weights = self.results.made, self.prepared.rows
+        (gate,) = made(GATE, lambda: [ops.dot(rows, weights[prefix + "gate_proj.weight"])])  # (N, F)
+        (up,) = made(UP, lambda: [ops.dot(rows, weights[prefix + "up_proj.weight"])])
+        inner, y, cache = ops.swiglu_keep(gate, up, self.bits)
+        return inner, (kept, y, cache)
 
     def _mlp_backward(self, dout: F32, prefix: str, cache: Any) -> F32:
         kept, y, swiglu = cache

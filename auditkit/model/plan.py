@@ -37,17 +37,31 @@ class Plan:
                 count. True: one layer at a time
     group       micro-batches that pass a layer together, so that its weights and sums are brought once for all of them
     recompute   keep only what enters each layer, and run the layer again for its backward pass
-    params, sums, inputs  where parameters, running sums of gradients and what enters the layers lie
+    keep        results of a layer (kept_results.RESULTS) that are kept besides, and not made again
+    near        layers, counted from the last, whose inputs and results stay in memory wherever the others' lie
+    logits_once keep the gradient of a micro-batch's logits until that of the head's weights is made of it, instead of
+                making its columns again; of an untied head only
+    params, sums, inputs  where parameters, running sums of gradients and what the layers keep lie
+    tables      where the sums of the vocabulary tables lie, by default as the others
     """
 
     pieces: bool = False
     workers: int = 1
     group: int = 1
     recompute: bool = False
+    keep: tuple[str, ...] = ()
+    near: int = 0
+    logits_once: bool = False
     cuts: Cuts = WHOLE
     params: Place = "memory"
     sums: Place = "memory"
     inputs: Place = "memory"
+    tables: Place | None = None
+
+    @property
+    def table_sums(self) -> Place:
+        """Where the sums of the vocabulary tables lie."""
+        return self.tables or self.sums
 
     def describe(self) -> str:
         """The plan in words."""
@@ -56,8 +70,16 @@ class Plan:
             return f"everything in memory, {side}"
         together = "" if self.group == 1 else f", {self.group} micro-batches together"
         places = [f"{what} {_AT[place]}" for what, place in (("parameters", self.params), ("sums", self.sums))]
-        again = [f"layers run again in the backward pass, their inputs {_AT[self.inputs]}"] if self.recompute else []
-        return "; ".join([f"one layer at a time{together}", *places, *again])
+        if self.table_sums != self.sums:
+            places.append(f"those of the vocabulary tables {_AT[self.table_sums]}")
+        return "; ".join([f"one layer at a time{together}", *places, *self._again()])
+
+    def _again(self) -> list[str]:
+        if not self.recompute:
+            return []
+        kept = f"inputs and results ({', '.join(self.keep)})" if self.keep else "inputs"
+        near = f", of the last {self.near} in memory" if self.near and self.inputs != "memory" else ""
+        return [f"layers run again in the backward pass, their {kept} {_AT[self.inputs]}{near}"]
 
 
 _AT = {"memory": "in memory", "host": "in main memory", "disk": "on the disk"}

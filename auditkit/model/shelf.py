@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from auditkit.model.ops import Ops
@@ -44,6 +44,32 @@ class InMemory:
     def drop(self, key: str) -> None:
         """As Shelf."""
         self._held.pop(key, None)
+
+
+class Divided:
+    """Two shelves: keys of which `is_near` says so lie on the first, all others on the second."""
+
+    def __init__(self, near: Shelf, far: Shelf, is_near: Callable[[str], bool]) -> None:
+        self._near, self._far, self._is_near = near, far, is_near
+
+    def put(self, key: str, arrays: Sequence[Any]) -> None:
+        """As Shelf."""
+        self._of(key).put(key, arrays)
+
+    def get(self, key: str) -> list[Any] | None:
+        """As Shelf."""
+        return self._of(key).get(key)
+
+    def expect(self, key: str) -> None:
+        """As Shelf."""
+        self._of(key).expect(key)
+
+    def drop(self, key: str) -> None:
+        """As Shelf."""
+        self._of(key).drop(key)
+
+    def _of(self, key: str) -> Shelf:
+        return self._near if self._is_near(key) else self._far
 
 
 class Moved:

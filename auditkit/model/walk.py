@@ -7,7 +7,8 @@ weights, whose columns are rounded over all tokens of a micro-batch, makes some 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,19 @@ from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.tensors import GradientTexts
+from auditkit.model.kept_results import KeptResults
 from auditkit.model.network import Network
 from auditkit.model.ops import Ops, TensorDigest
 from auditkit.model.params import EMBED, FINAL_NORM, HEAD, ParamSpec, layer_prefix, parameter_table
 from auditkit.model.piece_sums import Piece, PieceSums, pieces_of
 from auditkit.model.plan import Plan
-from auditkit.model.shelf import Shelf
+from auditkit.model.shelf import Divided, InMemory, Shelf
 from auditkit.model.weights import Weights
 from auditkit.numerics.arrays import F32, I64, IntArray
 from auditkit.numerics.exact_sum import GRADIENT_UNIT
 from auditkit.numerics.nonfinite import NonFinite
+
+Keys = Sequence[object]  # what arrays of a micro-batch are called
 
 _LIMIT = 1 << 62
 
@@ -39,6 +43,7 @@ class MicroBatch:
         self.loss_sum = 0
         self.digests: dict[str, TensorDigest] = {}
         self.caches: list[Any] = []
+        self.counts: list[int] = []  # arrays of each result that is kept of a layer
 
     def key(self, what: object) -> str:
         """What an array of this micro-batch is called on a shelf."""
@@ -59,15 +64,20 @@ class Walk:
         sums: PieceSums,
     ) -> None:
         self._weights, self._total_targets, self._recipe, self._ops = weights, total_targets, recipe, ops
-        self._plan, self._inputs, self._sums = plan, inputs, sums
+        self._plan, self._sums = plan, sums
+        first = recipe.model.num_layers - plan.near
+        self._inputs = Divided(InMemory(), inputs, lambda key: _layer_of(key) >= first) if plan.near else inputs
         self._specs = {spec.name: spec for spec in parameter_table(recipe.model)}
         self._head_name = EMBED if recipe.model.tied_head else HEAD
         self._layers = [self._names(layer_prefix(layer)) for layer in range(recipe.model.num_layers)]
         layout = tuple((spec.name, np.dtype(np.int64), spec.shape) for spec in self._specs.values())
         self._texts = GradientTexts(layout)
 
-    def group(self, parts: Sequence[IntArray]) -> list[MicroBatchLeaf]:
-        """The leaves of micro-batches (s, T + 1), whose gradients are added to the sums. Raises NonFinite."""
+    def group(self, parts: Sequence[IntArray], *, more: bool = False) -> list[MicroBatchLeaf]:
+        """The leaves of micro-batches (s, T + 1), whose gradients are added to the sums; more: another group follows.
+
+        Raises NonFinite.
+        """
         batches = [MicroBatch(number, tokens) for number, tokens in enumerate(parts)]
         self._embed(batches)
         for layer in range(len(self._layers)):
@@ -75,13 +85,16 @@ class Walk:
         self._head(batches)
         for layer in reversed(range(len(self._layers))):
             self._backward(layer, batches)
-        self._tables(batches)
+        self._tables(batches, more)
         return [MicroBatchLeaf(batch.loss_sum, self._root(batch)) for batch in batches]
 
     def _names(self, prefix: str) -> list[str]:
         return [name for name in self._specs if name.startswith(prefix)]
 
-    def _network(self, batch: MicroBatch) -> Network:
+    def _pieces(self, name: str) -> tuple[Piece, ...]:
+        return pieces_of(self._specs[name], self._plan.cuts.rows)
+
+    def _network(self, batch: MicroBatch, kept: KeptResults | None = None) -> Network:
         """A network whose gradients go to the sums, and are forgotten, as soon as they are final."""
 
         def take(name: str, sums: I64) -> None:
@@ -89,112 +102,175 @@ class Walk:
             self._hash(batch, name, sums)
             self._sums.add(f"{name}.0", sums)
 
-        network = Network(self._weights.prepared, self._recipe, self._ops, take, self._plan.cuts.key_heads)
+        network = Network(self._weights.prepared, self._recipe, self._ops, take, self._plan.cuts.key_heads, kept)
         grads = network.grads  # not the network: a cycle of references would keep what it holds for a while
         return network
 
-    def _take(self, batch: MicroBatch, what: object) -> F32:
-        """An array from the shelf, for the last time."""
+    def _take(self, batch: MicroBatch, what: object) -> list[Any]:
+        """Arrays from the shelf, for the last time."""
         held = self._inputs.get(batch.key(what))
         assert held is not None
         self._inputs.drop(batch.key(what))
-        array: F32 = held[0]
-        return array
+        return held
 
     def _put(self, batch: MicroBatch, what: object, *arrays: Any) -> None:
         self._inputs.put(batch.key(what), arrays)
 
-    def _in_turn(self, batches: list[MicroBatch], *what: object) -> Iterator[MicroBatch]:
-        """The micro-batches; what one will take from the shelf is brought while the one before it is under way."""
+    def _in_turn(
+        self, batches: list[MicroBatch], what: Keys, then: Keys = (), later: Sequence[Callable[[], None]] = ()
+    ) -> Iterator[MicroBatch]:
+        """The micro-batches of a stage. While one is under way, what the next one takes from the shelf is brought; with
+        the last one, what the first one takes `then`, in the next stage. `later`: what else is to begin meanwhile, a
+        share beside each, so that nothing that is needed sooner waits behind it.
+        """
+        count = len(batches)
         for number, batch in enumerate(batches):
-            for soon in batches[number : number + 2]:
-                for key in what:
+            follows, keys = (batches[number + 1], what) if number + 1 < count else (batches[0], then)
+            for soon, wanted in ((batch, what), (follows, keys)):
+                for key in wanted:
                     self._inputs.expect(soon.key(key))
+            for begin in later[number * len(later) // count : (number + 1) * len(later) // count]:
+                begin()
             yield batch
+
+    def _bring(self, names: Sequence[str]) -> list[Callable[[], None]]:
+        """What begins to bring the parameters of the next stage, one by one."""
+        return [partial(self._weights.expect, name) for name in names]
+
+    def _bring_sums(self, keys: Iterable[str]) -> list[Callable[[], None]]:
+        return [partial(self._sums.expect, [key]) for key in keys]
 
     def _embed(self, batches: list[MicroBatch]) -> None:
         self._weights.stage([EMBED], self._layers[0])
         table = self._weights.prepared.params[EMBED]
-        for batch in batches:
+        for batch in self._in_turn(batches, (), (0,), self._bring(self._layers[0])):
             self._put(batch, 0, self._ops.embedding_forward(batch.inputs, table))
 
     def _forward(self, layer: int, batches: list[MicroBatch]) -> None:
         after = self._layers[layer + 1] if layer + 1 < len(self._layers) else [FINAL_NORM, self._head_name]
         self._weights.stage(self._layers[layer], after)
-        for batch in self._in_turn(batches, layer):
+        for batch in self._in_turn(batches, (layer,), (layer + 1,), self._bring(after)):
             held = self._inputs.get(batch.key(layer))
             assert held is not None
-            x, cache = self._network(batch).layer_forward(held[0], layer_prefix(layer), batch.size)
-            if not self._plan.recompute:
+            kept = KeptResults(self._plan.keep if self._plan.recompute else ())
+            x, cache = self._network(batch, kept).layer_forward(held[0], layer_prefix(layer), batch.size)
+            if self._plan.recompute:
+                batch.counts = kept.counts
+                self._put(batch, _kept(layer), *kept.arrays)
+            else:
                 batch.caches.append(cache)
                 self._inputs.drop(batch.key(layer))
-            del held, cache
+            del held, cache, kept
             self._put(batch, layer + 1, x)
 
     def _backward(self, layer: int, batches: list[MicroBatch]) -> None:
-        after = self._layers[layer - 1] if layer else self._table_names
+        after = self._layers[layer - 1] if layer else []
         self._weights.stage(self._layers[layer], after)
-        self._sums.expect(f"{name}.0" for name in self._layers[layer])
-        for batch in self._in_turn(batches, layer, "dx"):
+        tables = [piece.key for piece in self._pieces(EMBED)[:1]]
+        sums = [f"{name}.0" for name in self._layers[layer - 1]] if layer else tables
+        later = [*self._bring(after), *self._bring_sums(sums)]
+        for batch in self._in_turn(batches, self._needs(layer), self._needs(layer - 1), later):
             network, prefix = self._network(batch), layer_prefix(layer)
-            cache = None if self._plan.recompute else batch.caches.pop()
-            if cache is None:
-                cache = network.layer_cache(self._take(batch, layer), prefix, batch.size)[-1]
-            dx = network.layer_backward(self._take(batch, "dx"), prefix, cache)
+            if self._plan.recompute:
+                (x,), kept = self._take(batch, layer), self._take(batch, _kept(layer))
+                again = self._network(batch, KeptResults(self._plan.keep, kept, batch.counts))
+                cache = again.layer_cache(x, prefix, batch.size)[-1]
+                del x, kept, again
+            else:
+                cache = batch.caches.pop()
+            dx = network.layer_backward(self._take(batch, "dx")[0], prefix, cache)
             del cache
             self._put(batch, "dx", dx)
         self._sums.settle()
 
+    def _needs(self, layer: int) -> Keys:
+        """What a micro-batch takes from the shelf in the backward pass of a layer, or after that of the first one."""
+        if layer < 0 or not self._plan.recompute:
+            return ("dx",)
+        return (layer, _kept(layer), "dx")
+
+    @property
+    def _once(self) -> bool:
+        """Whether the gradient of the logits is kept; with a tied table all of its gradient comes at the end."""
+        return self._plan.logits_once and self._head_name != EMBED
+
     def _head(self, batches: list[MicroBatch]) -> None:
         """Loss and gradient of what enters the head, some rows of logits at a time."""
+        last = len(self._layers)
         self._weights.stage([FINAL_NORM, self._head_name], self._layers[-1])
-        for batch in self._in_turn(batches, len(self._layers)):
+        later = [*self._bring(self._layers[-1]), *self._bring_sums(f"{name}.0" for name in self._layers[-1])]
+        if self._once:
+            self._sums.expect(piece.key for piece in self._pieces(HEAD))
+        for batch in self._in_turn(batches, (last,), self._needs(last - 1), later):
             network = self._network(batch)
-            y, cache = network.norm(self._take(batch, len(self._layers)), FINAL_NORM)
-            dy, kept = self._logits(batch, y)
-            self._put(batch, "head", y, kept)
+            y, cache = network.norm(self._take(batch, last)[0], FINAL_NORM)
+            dy, kept, gradients = self._logits(batch, y)
+            if self._once:
+                self._head_sums(batch, y, gradients)
+            else:
+                self._put(batch, "head", y, kept)
+            del y, kept, gradients
             self._put(batch, "dx", network.norm_backward(dy, FINAL_NORM, cache))
         self._sums.settle()
 
-    def _logits(self, batch: MicroBatch, y: F32) -> tuple[F32, F32]:
-        """The loss of a batch, the gradient of y (N, C), and what is kept of the rows of the logits, (N, 2)."""
+    def _head_sums(self, batch: MicroBatch, y: F32, gradients: list[F32]) -> None:
+        """The gradient of the head's weights from that of all logits, some of its rows at a time."""
+        ops, bits = self._ops, self._recipe.numerics.head_bits
+        of_y = ops.quantise_t(y, bits)
+        for piece in self._pieces(HEAD):
+            columns = ops.quantise_t(ops.columns(gradients, piece.first, piece.stop), bits)
+            self._add(batch, HEAD, piece, ops.to_fixed(ops.dot(columns, of_y), GRADIENT_UNIT))
+
+    def _logits(self, batch: MicroBatch, y: F32) -> tuple[F32, F32, list[F32]]:
+        """The loss of a batch, the gradient of y (N, C), what is kept of the rows of the logits, (N, 2), and if it is
+        made once the gradient of all logits (N, V), in parts.
+        """
         ops, bits = self._ops, self._recipe.numerics.head_bits
         weight, z_loss = self._weights.prepared.params[self._head_name], np.float32(self._recipe.loss.z_loss)
         tokens = y.shape[0]
         size = self._plan.cuts.tokens or tokens
         found: list[tuple[F32, F32]] = []
+        gradients: list[F32] = []
         for at in range(0, tokens, size):
             logits = ops.dot(ops.quantise(y[at : at + size], bits), ops.weight_rows(weight, bits))
             targets = batch.targets[at : at + size]
             loss, gradient, kept = ops.cross_entropy_rows(logits, targets, z_loss, self._total_targets)
             batch.loss_sum += int(loss)
             rows = ops.quantise(gradient, bits)
+            if self._once:
+                gradients.append(gradient)
             del logits, gradient  # one array, which was overwritten
             found.append((ops.dot(rows, ops.weight_rows_t(weight, bits)), kept))
         if not -_LIMIT <= batch.loss_sum < _LIMIT:
             raise NonFinite("an exact sum leaves 62 bits")
-        return ops.join_rows([dy for dy, _ in found]), ops.join_rows([kept for _, kept in found])
+        return ops.join_rows([dy for dy, _ in found]), ops.join_rows([kept for _, kept in found]), gradients
 
-    @property
-    def _table_names(self) -> list[str]:
-        return [EMBED] if self._head_name == EMBED else [HEAD]
-
-    def _tables(self, batches: list[MicroBatch]) -> None:
-        """The gradients of embedding and head, some rows of the vocabulary at a time."""
-        self._weights.stage(self._table_names)
-        for piece in pieces_of(self._specs[EMBED], self._plan.cuts.rows):
-            self._sums.expect(f"{name}.{piece.number}" for name in {self._head_name, EMBED})
-            for batch in self._in_turn(batches, "head", "dx"):
+    def _tables(self, batches: list[MicroBatch], more: bool) -> None:
+        """The gradients of embedding and head, some rows of the vocabulary at a time; of the embedding alone, where the
+        head's are made.
+        """
+        self._weights.stage([] if self._once else [self._head_name], [EMBED] if more else [])
+        names, pieces = {EMBED} if self._once else {self._head_name, EMBED}, self._pieces(EMBED)
+        what: Keys = ("dx",) if self._once else ("head", "dx")
+        for number, piece in enumerate(pieces):
+            self._sums.expect(f"{name}.{piece.number}" for name in names)
+            follows = [f"{name}.{soon.number}" for soon in pieces[number + 1 : number + 2] for name in names]
+            later = self._bring_sums(follows) if follows else self._bring([EMBED])
+            for batch in self._in_turn(batches, what, what if follows else (), later):
                 self._table_piece(batch, piece)
             self._sums.settle()
         for batch in batches:
-            self._inputs.drop(batch.key("head"))
-            self._inputs.drop(batch.key("dx"))
+            for key in what:
+                self._inputs.drop(batch.key(key))
 
     def _table_piece(self, batch: MicroBatch, piece: Piece) -> None:
-        head, dx = self._inputs.get(batch.key("head")), self._inputs.get(batch.key("dx"))
-        assert head is not None and dx is not None
-        of_head: I64 | None = self._head_gradient(batch, piece, *head)
+        dx = self._inputs.get(batch.key("dx"))
+        assert dx is not None
+        of_head: I64 | None = None
+        if not self._once:
+            head = self._inputs.get(batch.key("head"))
+            assert head is not None
+            of_head = self._head_gradient(batch, piece, *head)
         if self._head_name != EMBED and of_head is not None:
             self._add(batch, HEAD, piece, of_head)
             of_head = None
@@ -226,6 +302,17 @@ class Walk:
 
     def _root(self, batch: MicroBatch) -> Digest:
         return self._texts.root([batch.digests[name].digest() for name in self._specs])
+
+
+def _kept(layer: int) -> str:
+    """What the results of a layer are called that are kept besides its input."""
+    return f"{layer}.kept"
+
+
+def _layer_of(key: str) -> int:
+    """The layer whose input or results lie under a key of a micro-batch; -1 for what is none of a layer."""
+    what = key.split(".")[1]
+    return int(what) if what.isdigit() else -1
 
 
 def _elements(spec: ParamSpec) -> int:

@@ -50,14 +50,17 @@ class Weights:
     """Parameters and their fixed-point rows of one stage of the network at a time.
 
     params: host arrays by name; if `ahead`, they are read in a thread before they are asked for. Else those of the next
-    stage begin to move meanwhile, but for the vocabulary tables, for which there may be no room.
+    stage begin to move meanwhile; the vocabulary tables only if there is `room` for them.
     """
 
-    def __init__(self, params: Mapping[str, F32], recipe: Recipe, ops: Ops, *, ahead: bool = False) -> None:
-        self._params, self._ops = params, ops
+    def __init__(
+        self, params: Mapping[str, F32], recipe: Recipe, ops: Ops, *, ahead: bool = False, room: bool = False
+    ) -> None:
+        self._params, self._ops, self._room = params, ops, room
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="weights") if ahead else None
         self._coming: dict[str, Future[F32]] = {}
         self._moving: dict[str, Callable[[], Any]] = {}
+        self._next: frozenset[str] = frozenset()
         bits, model = weight_bits(recipe), recipe.model
         names = list(params)
         held = self._held = _Held(self._bring, names)
@@ -67,20 +70,27 @@ class Weights:
         self.prepared = Prepared(held, self._rows, self._rows_t, rope)
 
     def stage(self, names: Sequence[str], then: Sequence[str] = ()) -> None:
-        """Keep only what belongs to these parameters, and begin to read those that come next."""
+        """Keep only what belongs to these parameters and those that come next, which `expect` may begin to bring."""
         for held in (self._held, self._rows, self._rows_t):
             held.keep(names)
         wanted = {*names, *then}
         for name in [name for name in self._moving if name not in wanted]:
             self._moving.pop(name)()  # its memory is free for others only when it was written
         self._coming = {name: coming for name, coming in self._coming.items() if name in wanted}
-        for name in then:
-            if name in self._coming or name in self._moving or name in names:
-                continue
-            if self._pool is not None:
-                self._coming[name] = self._pool.submit(self._params.__getitem__, name)
-            elif name not in _TABLES:
-                self._moving[name] = self._ops.bring(self._params[name])
+        self._next = frozenset(then) - frozenset(names)
+
+    def expect(self, name: str) -> None:
+        """Begin to bring a parameter of the next stage."""
+        if name not in self._next or name in self._coming or name in self._moving:
+            return
+        if self._pool is not None:
+            self._coming[name] = self._pool.submit(self._params.__getitem__, name)
+        elif self._room or name not in _TABLES:
+            self._moving[name] = self._ops.bring(self._params[name])
+
+    def forget(self, name: str) -> None:
+        """Drop a parameter, but not its rows, which nobody needs before the next stage."""
+        self._held.keep([other for other in self._held if other != name])
 
     def close(self) -> None:
         """Drop everything and end the thread; nothing can be asked for afterwards."""

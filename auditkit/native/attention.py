@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +35,7 @@ class NativeAttentionCache:
 class Attention:
     """Both passes of one library."""
 
-    OPS = ("attention_forward", "attention_backward")
+    OPS = ("attention_forward", "attention_again", "attention_backward")
 
     def __init__(self, library: Library, products: Products) -> None:
         self._library, self._products = library, products
@@ -42,11 +43,11 @@ class Attention:
     @ieee
     def attention_forward(self, q: F32, k: F32, v: F32, *, window: int, bits: int) -> tuple[F32, Any]:
         """As attention.attention_forward."""
-        batch, groups, tokens, dim = k.shape
-        if bits != BITS or 0 in q.shape or q.shape[1] // groups * tokens * tokens > _MOST_PAIRS:
+        if not _is_own(q, k, bits):
             return product.attention_forward(q, k, v, window=window, bits=bits)
+        batch, groups, tokens, dim = k.shape
         count, heads = batch * groups, q.shape[1] // groups
-        rows = [self._rows(x, dim) for x in (stack(q, groups), k, v)]
+        rows = self._operands(q, k, v)
         bound = prefix_bound(rows[2].exponents.reshape(count, tokens), window)
         out: F32 = np.empty((count, tokens * heads, dim), np.float32)
         row_max, sums = np.empty(out.shape[:2], np.float32), np.empty(out.shape[:2], np.float32)
@@ -56,6 +57,16 @@ class Attention:
         bound = np.ascontiguousarray(bound)
         self._library.call("attention_forward", *operands, bound, *sizes, out, row_max, sums, work)
         return unstack(out, q), NativeAttentionCache(rows[0], rows[1], rows[2], out, row_max, sums, window)
+
+    @ieee
+    def attention_again(
+        self, q: F32, k: F32, v: F32, kept: Sequence[F32], *, window: int, bits: int
+    ) -> tuple[F32, Any]:
+        """As attention.attention_again."""
+        if not _is_own(q, k, bits):
+            return product.attention_again(q, k, v, kept, window=window, bits=bits)
+        out, row_max, sums = kept
+        return unstack(out, q), NativeAttentionCache(*self._operands(q, k, v), out, row_max, sums, window)
 
     @ieee
     def attention_backward(self, dout: F32, cache: Any) -> tuple[F32, F32, F32]:
@@ -78,9 +89,19 @@ class Attention:
         shape = (batch, count // batch, tokens, dim)
         return unstack(made[0], dout), made[1].reshape(shape), made[2].reshape(shape)
 
+    def _operands(self, q: F32, k: F32, v: F32) -> tuple[NativeRows, NativeRows, NativeRows]:
+        dim = k.shape[-1]
+        return self._rows(stack(q, k.shape[1]), dim), self._rows(k, dim), self._rows(v, dim)
+
     def _rows(self, x: F32, dim: int) -> NativeRows:
         rows: NativeRows = self._products.quantise(x.reshape(-1, dim), BITS)
         return rows
+
+
+def _is_own(q: F32, k: F32, bits: int) -> bool:
+    """Whether the C source does it."""
+    _, groups, tokens, _ = k.shape
+    return bits == BITS and 0 not in q.shape and q.shape[1] // groups * tokens * tokens <= _MOST_PAIRS
 
 
 def _forward_work(tokens: int, heads: int, dim: int) -> int:

@@ -12,6 +12,7 @@ of queries with the keys that any of them sees: what nobody sees is mostly not c
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -120,11 +121,9 @@ def attention_forward(q: F32, k: F32, v: F32, *, window: int, bits: int) -> tupl
     window: how many keys a query sees, itself included; 0 for all before it. Returns (B, H, T, D) and the cache.
     Raises NonFinite.
     """
-    batch, groups, tokens, head_dim = k.shape
+    _, groups, tokens, head_dim = k.shape
     heads = q.shape[1] // groups
-    rq = quantise(stack(q, groups), bits)
-    rk = quantise(k.reshape(batch * groups, tokens, head_dim), bits)
-    rv = quantise(v.reshape(batch * groups, tokens, head_dim), bits)
+    rq, rk, rv = _rows(q, k, v, bits)
     bound = np.repeat(prefix_bound(rv.exponents, window), heads, axis=-1)  # (B * G, T * R)
     out = np.empty(rq.values.shape, np.float32)
     row_max = np.empty(out.shape[:2], np.float32)
@@ -142,6 +141,25 @@ def attention_forward(q: F32, k: F32, v: F32, *, window: int, bits: int) -> tupl
             if tokens <= _KEPT * head_dim:
                 cache.weights[at.start, span.queries.start] = e
     return unstack(out, q), cache
+
+
+@ieee
+def attention_again(
+    q: F32, k: F32, v: F32, kept: Sequence[F32], *, window: int, bits: int
+) -> tuple[F32, AttentionCache]:
+    """What `attention_forward` gave for these inputs, from the `out`, `row_max` and `row_sum` of its cache: no score is
+    computed.
+    """
+    out, row_max, sums = kept
+    return unstack(out, q), AttentionCache(*_rows(q, k, v, bits), out, row_max, sums, window)
+
+
+def _rows(q: F32, k: F32, v: F32, bits: int) -> tuple[Rows, Rows, Rows]:
+    """q stacked, k and v by groups, as fixed-point rows. Raises NonFinite."""
+    batch, groups, tokens, head_dim = k.shape
+    keys = k.reshape(batch * groups, tokens, head_dim)
+    values = v.reshape(batch * groups, tokens, head_dim)
+    return quantise(stack(q, groups), bits), quantise(keys, bits), quantise(values, bits)
 
 
 @ieee

@@ -8,6 +8,7 @@ A group is that of auditkit.numerics.attention, but its queries are stacked head
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,11 +37,9 @@ class F32AttentionCache:
 @ieee
 def attention_forward(q: F32, k: F32, v: F32, *, window: int) -> tuple[F32, F32AttentionCache]:
     """softmax(q k^T / sqrt(D)) v, causal: shapes and window as in auditkit.numerics.attention. Raises NonFinite."""
-    batch, groups, tokens, head_dim = k.shape
+    batch, groups, tokens, _ = k.shape
     heads = q.shape[1] // groups
-    stacked = rows(q.reshape(batch * groups, heads * tokens, head_dim)).values
-    keys = rows(k.reshape(batch * groups, tokens, head_dim)).values
-    values = rows(v.reshape(batch * groups, tokens, head_dim)).values
+    stacked, keys, values = _values(q, k, v)
     seen = _seen(heads, tokens, window)
     out = np.empty_like(stacked)
     row_max = np.empty(stacked.shape[:2], np.float32)
@@ -52,6 +51,21 @@ def attention_forward(q: F32, k: F32, v: F32, *, window: int) -> tuple[F32, F32A
         sums[at] = softmax_sum(e.values)
         out[at] = dot(e, rows_t(values[at])) / sums[at][..., None]
     return out.reshape(q.shape), F32AttentionCache(stacked, keys, values, out, row_max, sums, window)
+
+
+@ieee
+def attention_again(q: F32, k: F32, v: F32, kept: Sequence[F32], *, window: int) -> tuple[F32, F32AttentionCache]:
+    """What `attention_forward` gave for these inputs, from the `out`, `row_max` and `row_sum` of its cache."""
+    out, row_max, sums = kept
+    return out.reshape(q.shape), F32AttentionCache(*_values(q, k, v), out, row_max, sums, window)
+
+
+def _values(q: F32, k: F32, v: F32) -> tuple[F32, F32, F32]:
+    """q (B * G, R * T, D), k and v (B * G, T, D). Raises NonFinite."""
+    batch, groups, tokens, head_dim = k.shape
+    stacked = q.reshape(batch * groups, q.shape[1] // groups * tokens, head_dim)
+    keys, values = (x.reshape(batch * groups, tokens, head_dim) for x in (k, v))
+    return rows(stacked).values, rows(keys).values, rows(values).values
 
 
 @ieee

@@ -1,8 +1,6 @@
 """What every op gives for fixed inputs; the self-test compares the digests with known_answers.json.
 
-Inputs come from Philox by integer operations alone, so a machine whose floating point is at fault still makes the
-right inputs. They hold subnormal rows, rows of zeros and rows of every size: what flush-to-zero or a wrong rounding
-would change. tests/vectors/make_known_answers.py makes the file.
+tests/vectors/make_known_answers.py makes the file.
 """
 
 from __future__ import annotations
@@ -20,12 +18,12 @@ from auditkit.formats.digest import Digest, content_digest
 from auditkit.formats.recipe import ScheduleConfig
 from auditkit.numerics.arrays import F32, I64
 from auditkit.numerics.exact_sum import GRADIENT_UNIT, LOSS_UNIT, SOFTMAX_UNIT
+from auditkit.numerics.known_inputs import SEED, floats, rows
 from auditkit.numerics.nonfinite import NonFinite
 from auditkit.numerics.normal import normal
 from auditkit.numerics.philox import philox
 from auditkit.numerics.shuffle import window_order
 
-SEED = 2  # of the inputs; any number would do
 BITS = (14, 21, 24)  # fx14, fx21, f32
 ONE = np.float32(1)
 EPS = np.float32(1e-5)
@@ -41,33 +39,6 @@ def _probe(function: Callable[[Any, Place], Outputs]) -> Callable[[Any, Place], 
     """Register the probe of the op whose name follows the underscore."""
     PROBES[function.__name__.removeprefix("_")] = function
     return function
-
-
-@functools.cache
-def floats(stream: int, *shape: int, low: int = -3, high: int = 1) -> F32:
-    """Random signs and mantissas, exponents even between 2^low and 2^high; below 2^-126 the values are subnormal."""
-    words = philox(SEED, stream, 0, -(-int(np.prod(shape)) // 2)).reshape(-1, 2)[: int(np.prod(shape))]
-    exponent = low + (words[:, 1] % np.uint32(high - low + 1)).astype(np.int64)
-    mantissa = (words[:, 0] & np.uint32(0x7FFFFF)).astype(np.int64)
-    subnormal = (mantissa | 0x800000) >> np.clip(-126 - exponent, 0, 24)
-    pattern = np.where(exponent < -126, subnormal, (exponent + 127 << 23) | mantissa)
-    signed = pattern.astype(np.uint32) | (words[:, 0] & np.uint32(0x80000000))
-    values: F32 = signed.view(np.float32).reshape(shape)
-    values.flags.writeable = False
-    return values
-
-
-@functools.cache
-def rows(width: int) -> F32:
-    """Rows (8, width): two usual ones, subnormal, every exponent, large, zeros of either sign, all equal."""
-    made = np.empty((8, width), np.float32)
-    made[:2] = floats(1, 2, width)
-    made[2] = floats(2, width, low=-149, high=-127)
-    made[3] = floats(3, width, low=-149, high=20)
-    made[4] = floats(4, width, low=50, high=62)
-    made[5], made[6], made[7] = 0.0, -0.0, 0.7
-    made.flags.writeable = False
-    return made
 
 
 def _kept(ops: Any, made: tuple[Any, ...], bits: int) -> tuple[Any, Any]:
@@ -244,6 +215,17 @@ def _attention_backward(ops: Any, place: Place) -> Outputs:
 
 
 @_probe
+def _attention_again(ops: Any, place: Place) -> Outputs:
+    q, k, v, dout = (place(a) for a in _attention_inputs())
+    for bits in BITS:
+        for window in (0, 3):
+            cache = ops.attention_forward(q, k, v, window=window, bits=bits)[1]
+            kept = cache.out, cache.row_max, cache.row_sum
+            out, made = ops.attention_again(q, k, v, kept, window=window, bits=bits)
+            yield from (out, *ops.attention_backward(dout, made))
+
+
+@_probe
 def _swiglu_forward(ops: Any, place: Place) -> Outputs:
     yield ops.swiglu_forward(place(rows(33)), place(floats(24, 8, 33)))[0]
     yield ops.swiglu_forward(place(floats(25, 8, 33, low=0, high=7)), place(floats(24, 8, 33)))[0]
@@ -311,6 +293,12 @@ def _weight_rows_t(ops: Any, place: Place) -> Outputs:
 @_probe
 def _join_rows(ops: Any, place: Place) -> Outputs:
     yield ops.join_rows([place(floats(36, n, 3)) for n in (1, 4, 2)])
+
+
+@_probe
+def _columns(ops: Any, place: Place) -> Outputs:
+    parts = [place(floats(36, n, 12)) for n in (1, 4, 2)]
+    yield from (ops.columns(parts, first, stop) for first, stop in ((0, 12), (4, 8), (1, 6)))
 
 
 @_probe

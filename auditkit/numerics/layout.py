@@ -37,6 +37,13 @@ def join_rows(parts: Sequence[F32]) -> F32:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
+def columns(parts: Sequence[F32], first: int, stop: int) -> F32:
+    """Columns first .. stop - 1 of parts (n, V) that lie one below the other, contiguous; one part whole is itself."""
+    if len(parts) == 1 and (first, stop) == (0, parts[0].shape[1]):
+        return parts[0]
+    return np.concatenate([part[:, first:stop] for part in parts])
+
+
 def digests(arrays: Sequence[F32 | I64], key: bytes | None = None) -> list[Digest]:
     """The tensor digest of each array; with a key of 32 bytes, in BLAKE3's keyed mode."""
     return [tensor_digest(array, key) for array in arrays]

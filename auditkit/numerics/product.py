@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,6 +112,15 @@ def attention_forward(
     if bits == f32_dot.BITS:
         return f32_attention.attention_forward(q, k, v, window=window)
     return attention.attention_forward(q, k, v, window=window, bits=bits)
+
+
+def attention_again(
+    q: F32, k: F32, v: F32, kept: Sequence[F32], *, window: int, bits: int
+) -> tuple[F32, AttentionCache | F32AttentionCache]:
+    """What `attention_forward` gave, from the `out`, `row_max` and `row_sum` of its cache: no score is computed."""
+    if bits == f32_dot.BITS:
+        return f32_attention.attention_again(q, k, v, kept, window=window)
+    return attention.attention_again(q, k, v, kept, window=window, bits=bits)
 
 
 def attention_backward(dout: F32, cache: AttentionCache | F32AttentionCache) -> tuple[F32, F32, F32]:

@@ -11,6 +11,7 @@ from auditkit.numerics.layout import (
     block_nodes,
     bring,
     check_finite,
+    columns,
     digests,
     host,
     join_rows,
@@ -21,6 +22,7 @@ from auditkit.numerics.layout import (
 from auditkit.numerics.lists import adamw, add_sums, from_fixed, largest, squares
 from auditkit.numerics.operands import rms_norm_keep, swiglu_backward_both, swiglu_keep
 from auditkit.numerics.product import (
+    attention_again,
     attention_backward,
     attention_forward,
     dot,
@@ -45,12 +47,14 @@ __all__ = [
     "adamw",
     "adamw_scalars",
     "add_sums",
+    "attention_again",
     "attention_backward",
     "attention_forward",
     "block_nodes",
     "bring",
     "check_finite",
     "clip_factor",
+    "columns",
     "cross_entropy",
     "cross_entropy_columns",
     "cross_entropy_rows",

@@ -27,7 +27,7 @@ OPAQUE = {
 # Noted as the ops that they are made of.
 COMPOSED = {"rms_norm_keep", "swiglu_keep", "swiglu_backward_both"}
 # Only a step that is taken a layer at a time calls these, and a trace is of one that is not.
-IN_PIECES = {"join_rows", "cross_entropy_rows", "cross_entropy_columns"}
+IN_PIECES = {"attention_again", "columns", "join_rows", "cross_entropy_rows", "cross_entropy_columns"}
 
 
 def record(recipe: Any) -> tuple[Any, Any, Tape]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditkit.kernels.layout import add, check_finite, merge_heads, split_heads
+from auditkit.kernels.layout import add, check_finite, columns, merge_heads, split_heads
 from auditkit.numerics import layout as reference
 from auditkit.numerics.nonfinite import NonFinite
 from tests.kernels.variants import runs
@@ -47,6 +47,18 @@ def test_heads(device: Any, size: tuple[int, int, int, int]) -> None:
                 split = split_heads(run.device, run.up(x), batch, heads, block=block)
                 assert_same_bits(run.down(split), want)
             assert_same_bits(run.down(merge_heads(run.device, run.up(want), block=block)), x)
+
+
+@pytest.mark.parametrize("width", [12, 11, 1])
+def test_columns_of_parts(device: Any, width: int) -> None:
+    x = floats(4, 40, width, low=-149, high=127)
+    for run in runs(device):
+        for block in BLOCKS:
+            for cuts in ([], [4, 4, 39]):
+                parts = [run.up(part) for part in np.split(x, cuts)]
+                for first, stop in {(0, width), (0, width // 3), (width // 3, width), (width // 2, width // 2)}:
+                    got = run.down(columns(run.device, parts, first, stop, block=block))
+                    assert_same_bits(got, np.ascontiguousarray(x[:, first:stop]))
 
 
 def test_heads_that_do_not_fit_are_refused(device: Any) -> None:

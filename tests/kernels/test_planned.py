@@ -14,6 +14,7 @@ import pytest
 
 from auditkit.formats.recipe import Recipe
 from auditkit.kernels.backend import CudaOps
+from auditkit.model.kept_results import RESULTS
 from auditkit.model.params import parameter_table
 from auditkit.model.plan import Cuts, Plan
 from auditkit.model.state import document, initial_state, seeded_state
@@ -28,7 +29,9 @@ from tests.replay.make_run import RECIPE
 
 SMALL = replace(
     RECIPE,
-    model=replace(RECIPE.model, vocab_size=60, num_layers=1, num_heads=4, num_kv_heads=2, context_length=9),
+    model=replace(
+        RECIPE.model, vocab_size=60, num_layers=2, num_heads=4, num_kv_heads=2, context_length=9, tied_head=False
+    ),
     batch=replace(RECIPE.batch, sequences=3, micro_batch_sequences=1),
 )
 
@@ -60,8 +63,32 @@ def check(backend: Planned, recipe: Recipe) -> None:
     [
         Plan(True, group=2, recompute=True, cuts=Cuts(4, 0, 1), params="disk", sums="disk", inputs="host"),
         Plan(True, cuts=Cuts(0, 20), params="host"),
+        Plan(
+            True,
+            group=2,
+            recompute=True,
+            keep=RESULTS[:1],
+            logits_once=True,
+            cuts=Cuts(4, 20),
+            params="host",
+            sums="host",
+            tables="memory",
+            inputs="host",
+        ),
+        Plan(
+            True,
+            group=3,
+            recompute=True,
+            keep=RESULTS[:5],
+            logits_once=True,
+            near=1,
+            cuts=Cuts(4, 20, 1),
+            params="host",
+            sums="host",
+            inputs="host",
+        ),
     ],
-    ids=["on the disk", "on the device"],
+    ids=["on the disk", "on the device", "attention in main memory", "projections, the last layer's on the device"],
 )
 def test_two_steps_equal_the_reference(device: Any, tmp_path: Path, plan: Plan) -> None:
     check(planned(device, SMALL, Layout(plan, piece_bytes(SMALL, plan, True)), tmp_path), SMALL)

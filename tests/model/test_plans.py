@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.state import StateDocument
+from auditkit.model.kept_results import RESULTS
 from auditkit.model.params import parameter_table
 from auditkit.model.pieces_step import Room
 from auditkit.model.plan import Cuts, Plan
@@ -70,10 +73,22 @@ def test_every_combination_of_levers(levers: tuple[int, bool, int, int, int]) ->
     check("grouped-heads", Plan(True, group=group, recompute=recompute, cuts=Cuts(tokens, rows, key_heads)))
 
 
+KEPT = [RESULTS[:count] for count in range(len(RESULTS) + 1)]
+KEEPING = [*itertools.product(KEPT, (0, 1, 2), (0, 1), (False, True))]
+
+
+@pytest.mark.parametrize("levers", KEEPING, ids=str)
+def test_every_combination_of_what_is_kept(levers: tuple[tuple[str, ...], int, int, bool]) -> None:
+    keep, near, key_heads, once = levers
+    plan = Plan(True, group=2, recompute=True, keep=keep, logits_once=once, cuts=Cuts(7, 50, key_heads), inputs="host")
+    check("grouped-heads", replace(plan, near=near))
+
+
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("recompute", [False, True])
-def test_every_recipe(name: str, recompute: bool) -> None:
-    new = check(name, Plan(True, group=3, recompute=recompute, cuts=Cuts(11, 64, 1)))
+@pytest.mark.parametrize("keep", [None, (), RESULTS[:1], RESULTS], ids=["all", "inputs", "attention", "products"])
+def test_every_recipe(name: str, keep: tuple[str, ...] | None) -> None:
+    levers = Plan(True, group=3, recompute=keep is not None, keep=keep or (), cuts=Cuts(11, 64, 1))
+    new = check(name, replace(levers, logits_once=keep == RESULTS))
     assert document(new, CASES[name]) == plain(name)[2]  # every tensor read again, a piece at a time
 
 
@@ -85,9 +100,52 @@ def test_every_recipe(name: str, recompute: bool) -> None:
     tokens=st.integers(0, 120),
     rows=st.integers(0, 320),
     key_heads=st.integers(0, 4),
+    keep=st.lists(st.sampled_from(RESULTS), unique=True),
+    near=st.integers(0, 3),
+    once=st.booleans(),
 )
-def test_any_plan(name: str, group: int, recompute: bool, tokens: int, rows: int, key_heads: int) -> None:
-    check(name, Plan(True, group=group, recompute=recompute, cuts=Cuts(tokens, rows, key_heads)))
+def test_any_plan(
+    name: str,
+    group: int,
+    recompute: bool,
+    tokens: int,
+    rows: int,
+    key_heads: int,
+    keep: list[str],
+    near: int,
+    once: bool,
+) -> None:
+    plan = Plan(True, group=group, recompute=recompute, cuts=Cuts(tokens, rows, key_heads), keep=tuple(keep))
+    check(name, replace(plan, near=near, logits_once=once))
+
+
+class Counting:
+    """The reference, which counts the calls of its ops."""
+
+    def __init__(self) -> None:
+        self.calls: collections.Counter[str] = collections.Counter()
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls[name] += 1
+        return getattr(reference, name)
+
+
+def test_what_is_kept_is_not_made_again() -> None:
+    """Products and attentions of a micro-batch, in a model of two layers and an untied head."""
+    recipe = CASES["grouped-heads"]
+    recipe = replace(recipe, batch=replace(recipe.batch, sequences=recipe.batch.micro_batch_sequences))
+    layers, found = recipe.model.num_layers, []
+    for keep, once in [((), False), ((), True), *((keep, True) for keep in KEPT[1:])]:
+        ops: Any = Counting()
+        plan = Plan(True, recompute=True, keep=keep, logits_once=once)
+        room = Room(plan, InMemory(), InMemory())
+        step(start("grouped-heads"), tokens_of(recipe, 0), recipe, ops, room=room)
+        found.append((ops.calls["dot"], ops.calls["attention_forward"], ops.calls["attention_again"]))
+    plain = 3 * (7 * layers + 1)
+    dots = [plain + 6 * layers + 1, *(plain + made * layers for made in (6, 6, 5, 4, 3, 2, 1, 0))]
+    assert [dot for dot, _, _ in found] == dots
+    assert [forward for _, forward, _ in found] == [2 * layers, 2 * layers, *[layers] * len(RESULTS)]
+    assert [again for _, _, again in found] == [0, 0, *[layers] * len(RESULTS)]
 
 
 def test_the_state_after_a_step_is_made_when_it_is_asked_for() -> None:

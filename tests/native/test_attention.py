@@ -23,8 +23,12 @@ def check(ops: NativeOps, q: F32, k: F32, v: F32, dout: F32, window: int) -> Non
     want, kept = reference.attention_forward(q, k, v, window=window, bits=14)
     assert_same_bits(out, want)
     assert isinstance(cache, NativeAttentionCache)
-    for got, wanted in zip(ops.attention_backward(dout, cache), reference.attention_backward(dout, kept), strict=True):
-        assert_same_bits(got, wanted)
+    again = ops.attention_again(q, k, v, (cache.out, cache.row_max, cache.row_sum), window=window, bits=14)
+    assert_same_bits(again[0], want)
+    wanted = reference.attention_backward(dout, kept)
+    for found in (cache, again[1]):
+        for got, right in zip(ops.attention_backward(dout, found), wanted, strict=True):
+            assert_same_bits(got, right)
 
 
 @pytest.mark.parametrize(("batch", "groups", "share", "tokens", "dim"), SHAPES)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from auditkit.numerics import attention
-from auditkit.numerics.attention import attention_backward, attention_forward, attention_scale
+from auditkit.numerics.attention import attention_again, attention_backward, attention_forward, attention_scale
 from auditkit.numerics.nonfinite import NonFinite
 from tests.ops.cases import F32, NOT_FINITE, floats, frozen, normals, relative_error, strided, with_value
 from tests.ops.oracle import attention as oracle
@@ -42,6 +42,10 @@ def check(given: Inputs, window: int, bits: int) -> None:
     out, parts = oracle.forward(q, k, v, window, bits)
     want = (out, *oracle.backward(dout, q, k, v, parts, window, bits))
     for a, b in zip(got, want, strict=True):
+        assert_same_bits(a, b)
+    cache = attention_forward(q, k, v, window=window, bits=bits)[1]
+    made, again = attention_again(q, k, v, (cache.out, cache.row_max, cache.row_sum), window=window, bits=bits)
+    for a, b in zip((made, *attention_backward(dout, again)), want, strict=True):
         assert_same_bits(a, b)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from auditkit.formats.blake3_tree import BLOCK_BYTES, join_nodes
 from auditkit.formats.digest import content_digest, keyed_digest
-from auditkit.numerics.layout import add, block_nodes, check_finite, digests, merge_heads, split_heads
+from auditkit.numerics.layout import add, block_nodes, check_finite, columns, digests, merge_heads, split_heads
 from auditkit.numerics.nonfinite import NonFinite
 from tests.ops.cases import LARGEST, NOT_FINITE, awkward_rows, floats, frozen, strided, with_value
 from tests.ops.oracle.rounding import ieee, real, rn32
@@ -42,6 +42,15 @@ def test_split_and_merge_put_row_t_head_h_in_its_place(batch: int, heads: int, t
     assert merged.flags.c_contiguous
     assert_same_bits(merged, x)
     assert_same_bits(merge_heads(strided(split)), x)
+
+
+def test_columns_of_parts() -> None:
+    x = np.resize(awkward_rows(11), (9, 11))
+    for first, stop in ((0, 11), (0, 4), (3, 8), (10, 11), (5, 5)):
+        for cuts in ([], [4], [1, 1, 6]):
+            got = columns(frozen(*np.split(x, cuts)), first, stop)
+            assert_same_bits(got, np.ascontiguousarray(x[:, first:stop]))
+            assert got.flags.c_contiguous
 
 
 def test_digests_are_of_the_bytes_in_c_order() -> None:

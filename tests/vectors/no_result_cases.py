@@ -11,7 +11,7 @@ from auditkit.numerics import reference as ops
 from auditkit.numerics.arrays import F32
 from auditkit.numerics.exact_dot import quantise
 from auditkit.numerics.exact_sum import sum_rows
-from auditkit.numerics.known_answers import floats
+from auditkit.numerics.known_inputs import floats
 from auditkit.numerics.nonfinite import NonFinite
 from auditkit.numerics.weighted_sum import true_bound, weighted_sum
 from tests.vectors.words import array, f32, read, read_f32

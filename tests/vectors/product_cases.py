@@ -10,7 +10,7 @@ import numpy as np
 from auditkit.numerics import reference as ops
 from auditkit.numerics.arrays import F32
 from auditkit.numerics.exact_dot import quantise
-from auditkit.numerics.known_answers import floats, rows
+from auditkit.numerics.known_inputs import floats, rows
 from auditkit.numerics.weighted_sum import true_bound, weighted_sum
 from tests.vectors.words import array, runs
 

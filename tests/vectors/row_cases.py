@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from auditkit.numerics import reference as ops
-from auditkit.numerics.known_answers import floats, rows
+from auditkit.numerics.known_inputs import floats, rows
 from auditkit.numerics.row_sum import row_sum
 from tests.vectors.words import array, f32, f64
 

@@ -10,7 +10,7 @@ from auditkit.numerics import reference as ops
 from auditkit.numerics.arrays import F32
 from auditkit.numerics.exact_sum import GRADIENT_UNIT, sum_rows
 from auditkit.numerics.fold import Fold
-from auditkit.numerics.known_answers import floats
+from auditkit.numerics.known_inputs import floats
 from tests.vectors.words import array, f32, f64
 
 Case = dict[str, Any]
