@@ -258,13 +258,15 @@ class Device:
         self._memory.limit(size)
 
     def release(self) -> None:
-        """Give the pool's unused memory back to the device. Nothing happens on a device that is lost."""
+        """Give back the pool's unused memory, and page-locked memory. Nothing happens on a device that is lost."""
         if self._lost is None:
             self._release()
 
     @_guarded
     def _release(self) -> None:
         self.pool.free_all_blocks()
+        if "transfers" in self.__dict__:
+            self.transfers.release()
 
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """Memory of zero bytes."""

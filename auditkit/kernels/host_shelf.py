@@ -49,5 +49,5 @@ class HostShelf:
     def _sent(self, array: Array) -> Host:
         spare = self._spare.get((array.shape, array.dtype.str))
         values = spare.pop() if spare else self._device.transfers.host_array(array.shape, array.dtype)
-        self._device.transfers.send(array, values, self._most)
+        self._device.transfers.send(array, values, self._most, id(self))
         return values

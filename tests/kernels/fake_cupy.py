@@ -272,9 +272,12 @@ def _array(shape: tuple[int, ...], dtype: Any, memptr: FakePointer) -> FakeArray
     return made
 
 
-def _pinned(cuda: Cuda, size: int) -> Any:
-    cuda.call("host malloc")
-    return np.full(size, 0xA5, np.uint8)
+def _pinned_pool(cuda: Cuda) -> Any:
+    def malloc(size: int) -> Any:
+        cuda.call("host malloc")
+        return np.full(size, 0xA5, np.uint8)
+
+    return SimpleNamespace(malloc=malloc, free_all_blocks=lambda: cuda.call("host free"))
 
 
 def _unowned(cuda: Cuda, ptr: int, size: int, owner: Any, index: int) -> Any:
@@ -314,8 +317,7 @@ def make(cuda: Cuda, limit: str = "") -> Any:
         get_elapsed_time=lambda begin, end: 1e3 * (end.at - begin.at),
         MemoryPool=lambda: FakePool(cuda, limit),
         MemoryPointer=FakePointer,
-        PinnedMemory=lambda size: _pinned(cuda, size),
-        PinnedMemoryPointer=lambda memory, offset: memory,
+        PinnedMemoryPool=lambda: _pinned_pool(cuda),
         UnownedMemory=lambda *args: _unowned(cuda, *args),
     )
     return SimpleNamespace(cuda=parts, ndarray=_array, __version__="14.2.0")

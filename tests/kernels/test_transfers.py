@@ -14,6 +14,7 @@ from auditkit.kernels.device import Device
 from auditkit.kernels.host_shelf import HostShelf
 from tests.kernels import fake_cupy
 from tests.kernels.fake_cuda import Cuda
+from tests.kernels.fake_streams import FakeStream
 from tests.kernels.on_devices import DEVICES, EMULATOR_MARKS, real_device
 
 pytestmark = EMULATOR_MARKS
@@ -91,6 +92,42 @@ def test_a_card_copies_beside_its_work_and_mixes_nothing_up() -> None:
                 (found,) = shelf.get(str(part)) or [None]
                 values = device.download(found)
                 assert (values == (turn * 4 + part) % 251).all(), (turn, part)
+
+
+def test_copies_of_one_host_array_wait_for_each_other(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each direction has its own stream; what is brought must have been sent before, and the other way round."""
+    device, noted = Device(0), []
+    monkeypatch.setattr(fake_cupy.FakeEvent, "done", False)
+    record, wait = FakeStream.record, FakeStream.wait_event
+    ends: dict[int, FakeStream] = {}
+
+    def recorded(stream: FakeStream) -> Any:
+        event = record(stream)
+        ends[id(event)] = stream
+        events.append(event)
+        return event
+
+    def waited(stream: FakeStream, event: Any) -> None:
+        noted.append((stream, ends[id(event)]))
+        wait(stream, event)
+
+    events: list[Any] = []  # alive, or an id would be another's
+    monkeypatch.setattr(FakeStream, "record", recorded)
+    monkeypatch.setattr(FakeStream, "wait_event", waited)
+    moved, values, others = device.transfers, np.zeros(5), np.zeros(5)
+    moved.send(device.upload(np.ones(5)), values, 1 << 20)
+    moved.bring(others)
+    to_host, to_device = noted[0][0], noted[1][0]
+    assert noted == [(to_host, device.stream), (to_device, device.stream)] and to_host is not to_device
+    noted.clear()
+    moved.bring(values)
+    assert noted == [(to_device, device.stream), (to_device, to_host)]
+    noted.clear()
+    moved.send(device.upload(np.ones(5)), values, 1 << 20)
+    assert (to_host, to_device) in noted
+    noted.clear()
+    moved.send(device.upload(np.ones(5)), others, 0, sender=1)
+    assert [pair for pair in noted if pair[0] is device.stream] == [(device.stream, to_host)]  # its own, no other's
 
 
 def test_no_page_locked_memory_is_no_error(cuda: Cuda) -> None:
