@@ -41,12 +41,16 @@ class Keeper(Protocol):
 
 @dataclass(frozen=True)
 class Room:
-    """Where the arrays of one step lie under a plan that works in pieces: those of the state are host arrays."""
+    """Where the arrays of one step lie under a plan that works in pieces: those of the state are host arrays.
+
+    stage: told what part of a micro-batch begins (walk.STAGES).
+    """
 
     plan: Plan
     inputs: Shelf
     sums: Shelf
     keeper: Keeper | None = None
+    stage: Callable[[str], None] = lambda _: None
 
 
 def walk_all(
@@ -66,7 +70,7 @@ def walk_all(
     told.up_to(len(leaves))
     weights = Weights(state.params, recipe, ops, ahead=room.plan.params == "disk", room=room.plan.logits_once)
     try:
-        walk = Walk(weights, total_targets, recipe, ops, room.plan, room.inputs, sums)
+        walk = Walk(weights, total_targets, recipe, ops, room.plan, room.inputs, sums, room.stage)
         for at in range(len(leaves), len(tokens), room.plan.group):
             stop = at + room.plan.group
             leaves += walk.group(tokens[at:stop], more=stop < len(tokens))

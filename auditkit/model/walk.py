@@ -29,6 +29,7 @@ from auditkit.numerics.arrays import F32, I64, IntArray
 from auditkit.numerics.exact_sum import GRADIENT_UNIT
 from auditkit.numerics.nonfinite import NonFinite
 
+STAGES = FORWARD, OF_HEAD, AGAIN, BACKWARD, TABLES = "forward", "head", "forward again", "backward", "tables"
 Keys = Sequence[object]  # what arrays of a micro-batch are called
 
 _LIMIT = 1 << 62
@@ -62,9 +63,11 @@ class Walk:
         plan: Plan,
         inputs: Shelf,
         sums: PieceSums,
+        stage: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """stage: told which of STAGES begins."""
         self._weights, self._total_targets, self._recipe, self._ops = weights, total_targets, recipe, ops
-        self._plan, self._sums = plan, sums
+        self._plan, self._sums, self._stage = plan, sums, stage
         first = recipe.model.num_layers - plan.near
         self._inputs = Divided(InMemory(), inputs, lambda key: _layer_of(key) >= first) if plan.near else inputs
         self._specs = {spec.name: spec for spec in parameter_table(recipe.model)}
@@ -141,6 +144,7 @@ class Walk:
         return [partial(self._sums.expect, [key]) for key in keys]
 
     def _embed(self, batches: list[MicroBatch]) -> None:
+        self._stage(FORWARD)
         self._weights.stage([EMBED], self._layers[0])
         table = self._weights.prepared.params[EMBED]
         for batch in self._in_turn(batches, (), (0,), self._bring(self._layers[0])):
@@ -173,11 +177,13 @@ class Walk:
             network, prefix = self._network(batch), layer_prefix(layer)
             if self._plan.recompute:
                 (x,), kept = self._take(batch, layer), self._take(batch, _kept(layer))
+                self._stage(AGAIN)
                 again = self._network(batch, KeptResults(self._plan.keep, kept, batch.counts))
                 cache = again.layer_cache(x, prefix, batch.size)[-1]
                 del x, kept, again
             else:
                 cache = batch.caches.pop()
+            self._stage(BACKWARD)
             dx = network.layer_backward(self._take(batch, "dx")[0], prefix, cache)
             del cache
             self._put(batch, "dx", dx)
@@ -196,6 +202,7 @@ class Walk:
 
     def _head(self, batches: list[MicroBatch]) -> None:
         """Loss and gradient of what enters the head, some rows of logits at a time."""
+        self._stage(OF_HEAD)
         last = len(self._layers)
         self._weights.stage([FINAL_NORM, self._head_name], self._layers[-1])
         later = [*self._bring(self._layers[-1]), *self._bring_sums(f"{name}.0" for name in self._layers[-1])]
@@ -249,6 +256,7 @@ class Walk:
         """The gradients of embedding and head, some rows of the vocabulary at a time; of the embedding alone, where the
         head's are made.
         """
+        self._stage(TABLES)
         self._weights.stage([] if self._once else [self._head_name], [EMBED] if more else [])
         names, pieces = {EMBED} if self._once else {self._head_name, EMBED}, self._pieces(EMBED)
         what: Keys = ("dx",) if self._once else ("head", "dx")

@@ -11,9 +11,10 @@ from auditkit.errors import MachineFault, Unsupported
 from auditkit.formats import canonical
 from auditkit.formats.digest import Digest, content_digest
 from auditkit.formats.recipe import Recipe
+from auditkit.model.params import EMBED, HEAD
 from auditkit.model.pieces_step import Room
 from auditkit.model.plan import Place
-from auditkit.model.shelf import InMemory, Moved, Shelf
+from auditkit.model.shelf import Divided, InMemory, Moved, Shelf
 from auditkit.model.state import ROLES, HostTensors, State, flat_pieces, state_digests
 from auditkit.model.step import NonFinite, StepResult
 from auditkit.model.updated import UpdatedTensors
@@ -38,6 +39,7 @@ class Planned(Backend):
 
     cache     where files go that are not needed for long
     program   which program this is: another one does not go on with what this one has kept
+    stage     told what part of a micro-batch begins (auditkit/model/walk.py)
     """
 
     inner: Backend = field(kw_only=True)
@@ -47,6 +49,7 @@ class Planned(Backend):
     program: Callable[[], Digest] = field(default=lambda: content_digest(version().encode("ascii")), kw_only=True)
     progress: Progress = field(default_factory=Silent, kw_only=True)
     clock: Clock = field(default_factory=SystemClock, kw_only=True)
+    stage: Callable[[str], None] = field(default=lambda _: None, kw_only=True)
     _begun: set[Digest] = field(default_factory=set, init=False, compare=False)  # only a first replay goes on
 
     @property
@@ -140,12 +143,15 @@ class Planned(Backend):
             self.progress.note(f"nothing is kept to go on from: {error.message}")
             return self.inner.step(state, tokens, recipe, on_micro_batch=told, work_key=work_key)
         moved = Moved(spill, self.ops)
-        in_place, sizes = plan.pieces and plan.sums == "disk", sizes_of(recipe, cuda=False)
+        on_disk = {plan.sums, plan.table_sums} == {"disk"}
+        in_place, sizes = plan.pieces and on_disk, sizes_of(recipe, cuda=False)
         size = sizes.sum_bytes * sizes.parameters
         keeper = Keeper(spill, moved, self.progress, self.clock, in_place=in_place, size=size)
-        inputs = self._shelf(plan.inputs, waiting_inputs(recipe), moved)
-        sums = self._shelf(plan.sums, waiting_sums(recipe), moved)
-        room = Room(plan, inputs, sums, keeper if is_long(recipe) else None)
+        inputs = self._shelf(plan.inputs, waiting_inputs(recipe, plan), moved)
+        sums = self._shelf(plan.sums, waiting_sums(recipe, plan), moved)
+        if plan.table_sums != plan.sums:
+            sums = Divided(self._shelf(plan.table_sums, waiting_sums(recipe, plan), moved), sums, _is_of_table)
+        room = Room(plan, inputs, sums, keeper if is_long(recipe) else None, self.stage)
         try:
             found = self.inner.step(state, tokens, recipe, on_micro_batch=told, work_key=work_key, room=room)
         except (NonFinite, MachineFault):  # after others, an interruption or a full disk, it can be gone on
@@ -194,6 +200,11 @@ class Planned(Backend):
 def is_long(recipe: Recipe) -> bool:
     """Whether a step takes so long that what is done is worth keeping."""
     return 3 * recipe.batch.micro_batches * sum(products(sizes_of(recipe, cuda=False))) >= LONG
+
+
+def _is_of_table(key: str) -> bool:
+    """Whether a piece of sums is one of a vocabulary table's."""
+    return key.rpartition(".")[0] in (EMBED, HEAD)
 
 
 def _is_placed(state: State) -> bool:
