@@ -36,9 +36,9 @@ class Transfers:
         self._device: Device = weakref.proxy(device)  # which has these: it goes with the last of its arrays
         cuda = device.cupy.cuda
         with device.use():
-            self._to_device, self._to_host = (cuda.Stream(non_blocking=True) for _ in range(2))
+            self.to_device, self.to_host = (cuda.Stream(non_blocking=True) for _ in range(2))
         self._pinned = cuda.PinnedMemoryPool()  # locking pages takes longer than a copy: the next step has them again
-        kept += [self._to_device, self._to_host, self._pinned]
+        kept += [self.to_device, self.to_host, self._pinned]
         self._under_way: list[tuple[Any, npt.NDArray[Any]]] = []  # the end of a copy, and its array in main memory
         self._coming: list[tuple[Any, Array]] = []  # the end of a copy to the device, and the array it writes
         self._leaving: list[tuple[Any, Array, int]] = []  # the end of a copy to main memory, its array, who sends it
@@ -67,9 +67,9 @@ class Transfers:
         """
         array = self._device.empty(values.shape, values.dtype)
         with self._device.use():
-            self._after_work(self._to_device, [values])
-            array.data.copy_from_host_async(values.ctypes.data, values.nbytes, self._to_device)
-            done = self._to_device.record()
+            self._after_work(self.to_device, [values])
+            array.data.copy_from_host_async(values.ctypes.data, values.nbytes, self.to_device)
+            done = self.to_device.record()
         self._under_way.append((done, values))
         entry = done, array
         self._coming.append(entry)  # or its memory could be used again while it is written, if nobody asks for it
@@ -92,10 +92,10 @@ class Transfers:
     def send_all(self, pairs: Sequence[tuple[Array, npt.NDArray[Any]]], most: int, sender: int = 0) -> None:
         """As `send` for each pair of a device array and a host array, which end together."""
         with self._device.use():
-            self._after_work(self._to_host, [values for _, values in pairs])
+            self._after_work(self.to_host, [values for _, values in pairs])
             for array, values in pairs:
-                array.data.copy_to_host_async(values.ctypes.data, array.nbytes, self._to_host)
-            done = self._to_host.record()
+                array.data.copy_to_host_async(values.ctypes.data, array.nbytes, self.to_host)
+            done = self.to_host.record()
         self._under_way += [(done, values) for _, values in pairs]
         self._leaving += [(done, array, sender) for array, _ in pairs]
         self._let_go(most, sender)
@@ -103,8 +103,8 @@ class Transfers:
     def finish(self) -> None:
         """Wait here for all copies."""
         with self._device.use():
-            self._to_device.synchronize()
-            self._to_host.synchronize()
+            self.to_device.synchronize()
+            self.to_host.synchronize()
         self._forget_done()
 
     def release(self) -> None:
@@ -116,7 +116,7 @@ class Transfers:
         cuda, errors, index = self._device.cupy.cuda, self._device.errors, self._device.index
         with self._device.use():
             ends = []
-            for stream in (self._to_device, self._to_host):
+            for stream in (self.to_device, self.to_host):
                 ends.append(cuda.Event(block=True, disable_timing=True))  # its wait leaves the processor to others
                 ends[-1].record(stream)
 

@@ -207,6 +207,7 @@ class Walk:
         self._weights.stage([FINAL_NORM, self._head_name], self._layers[-1])
         later = [*self._bring(self._layers[-1]), *self._bring_sums(f"{name}.0" for name in self._layers[-1])]
         if self._once:
+            self._weights.round(HEAD)
             self._sums.expect(piece.key for piece in self._pieces(HEAD))
         for batch in self._in_turn(batches, (last,), self._needs(last - 1), later):
             network = self._network(batch)
@@ -233,24 +234,36 @@ class Walk:
         made once the gradient of all logits (N, V), in parts.
         """
         ops, bits = self._ops, self._recipe.numerics.head_bits
-        weight, z_loss = self._weights.prepared.params[self._head_name], np.float32(self._recipe.loss.z_loss)
-        tokens = y.shape[0]
+        z_loss, tokens = np.float32(self._recipe.loss.z_loss), y.shape[0]
         size = self._plan.cuts.tokens or tokens
         found: list[tuple[F32, F32]] = []
         gradients: list[F32] = []
         for at in range(0, tokens, size):
-            logits = ops.dot(ops.quantise(y[at : at + size], bits), ops.weight_rows(weight, bits))
+            logits = ops.dot(ops.quantise(y[at : at + size], bits), self._head_rows())
             targets = batch.targets[at : at + size]
             loss, gradient, kept = ops.cross_entropy_rows(logits, targets, z_loss, self._total_targets)
             batch.loss_sum += int(loss)
-            rows = ops.quantise(gradient, bits)
+            of_gradient = ops.quantise(gradient, bits)
             if self._once:
                 gradients.append(gradient)
             del logits, gradient  # one array, which was overwritten
-            found.append((ops.dot(rows, ops.weight_rows_t(weight, bits)), kept))
+            found.append((ops.dot(of_gradient, self._head_rows_t()), kept))
         if not -_LIMIT <= batch.loss_sum < _LIMIT:
             raise NonFinite("an exact sum leaves 62 bits")
         return ops.join_rows([dy for dy, _ in found]), ops.join_rows([kept for _, kept in found]), gradients
+
+    def _head_rows(self) -> Any:
+        """The head's weights in fixed point; where there is room, those of the stage, else made for each product."""
+        if self._once:
+            return self._weights.prepared.rows[HEAD]
+        weight = self._weights.prepared.params[self._head_name]
+        return self._ops.weight_rows(weight, self._recipe.numerics.head_bits)
+
+    def _head_rows_t(self) -> Any:
+        if self._once:
+            return self._weights.prepared.rows_t[HEAD]
+        weight = self._weights.prepared.params[self._head_name]
+        return self._ops.weight_rows_t(weight, self._recipe.numerics.head_bits)
 
     def _tables(self, batches: list[MicroBatch], more: bool) -> None:
         """The gradients of embedding and head, some rows of the vocabulary at a time; of the embedding alone, where the

@@ -88,8 +88,9 @@ class Weights:
         elif self._room or name not in _TABLES:
             self._moving[name] = self._ops.bring(self._params[name])
 
-    def forget(self, name: str) -> None:
-        """Drop a parameter, but not its rows, which nobody needs before the next stage."""
+    def round(self, name: str) -> None:
+        """Make the rows of a parameter in both directions, and drop the parameter itself until the next stage."""
+        assert self._rows[name] is not None and self._rows_t[name] is not None
         self._held.keep([other for other in self._held if other != name])
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ whose figures these are: 2 bytes an element for 14 bits, no weights kept, and at
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,8 +16,9 @@ import numpy as np
 
 from auditkit.formats.recipe import Recipe
 from auditkit.kernels import attention_chunks
+from auditkit.model.kept_results import ATTENTION, GATE, KEYS, MID, QUERIES, UP, VALUES
 from auditkit.model.params import ParamSpec, layer_prefix, parameter_count, parameter_table
-from auditkit.model.plan import Plan
+from auditkit.model.plan import Place, Plan
 
 HOST_BASE = 80 * 10**6  # bytes of interpreter, NumPy and the BLAS's buffers: measured 60, more with many threads
 DEVICE_BASE = 80 << 20  # tables, tokens, what products park (256 KiB a multiprocessor), sums of ranges of K (32 MiB)
@@ -124,6 +125,27 @@ class Sizes:
             return 0
         return 4 * self.tokens * model.num_heads * (span + 64 if model.sliding_window else span // 2 + 64)
 
+    def results(self, keep: Sequence[str]) -> int:
+        """Bytes of the results of a layer that a plan keeps, of one micro-batch."""
+        model = self.recipe.model
+        queries, keys = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
+        width, ffn = model.hidden_size, model.ffn_size
+        elements = {
+            ATTENTION: queries + 2 * model.num_heads, MID: width, QUERIES: queries, KEYS: keys, VALUES: keys, UP: ffn,
+            GATE: ffn,
+        }  # fmt: skip
+        return 4 * self.tokens * sum(elements[name] for name in keep)
+
+    @property
+    def stream(self) -> int:
+        """Bytes of what enters a layer, of one micro-batch."""
+        return 4 * self.tokens * self.recipe.model.hidden_size
+
+    @property
+    def tables(self) -> int:
+        """Vocabulary tables."""
+        return 1 if self.recipe.model.tied_head else 2
+
     def attention(self, key_heads: int) -> int:
         """Bytes that the backward pass of an attention needs besides the cache."""
         model = self.recipe.model
@@ -172,12 +194,25 @@ class Sizes:
         weights = self.head * self.table if self.cuda else self.later + 3 * 8 * 64 * self.recipe.model.vocab_size
         return tokens * self.recipe.model.vocab_size * (4 + self.head + split) + weights
 
+    def logits_once(self, tokens: int, rows: int) -> int:
+        """Bytes for all rows of logits, so many in fixed point at a time, then so many columns; with the head's weights
+        in fixed point both ways and the sums of their gradient. Before there are logits, it has the weights themselves.
+        """
+        model, width = self.recipe.model, self.recipe.model.hidden_size
+        weights = 2 * self.head * self.table if self.cuda else self.later + 3 * 8 * 64 * model.vocab_size
+        split = 8 if not self.cuda and self.recipe.numerics.head_bits == 21 else 0
+        chunk = tokens * model.vocab_size * (self.head + split)
+        piece = rows * (self.tokens * (4 + 2 * self.head) + width * (4 + 8 + (0 if self.cuda else 16)))
+        making = (4 if self.cuda else 0) * self.table
+        logits = self.tokens * (4 * model.vocab_size + self.head * width)
+        return weights + max(making, logits + max(chunk, piece))
+
     def columns(self, rows: int) -> int:
         """Bytes for the gradient of so many rows of the head's weights."""
         width = self.recipe.model.hidden_size
         sums = rows * width * (4 + 8 + 8 + (8 if not self.cuda else 0) + self.sum_bytes)
         weights = self.head * rows * width if self.cuda else self.later
-        return self.tokens * (rows * (4 + 2 * self.head) + width * self.head) + sums + weights
+        return self.tokens * (rows * (4 + 2 * self.head) + 2 * width * self.head) + sums + weights
 
 
 def plain_bytes(recipe: Recipe, workers: int, cuda: bool) -> Bytes:
@@ -246,45 +281,81 @@ def plain_sums(recipe: Recipe) -> int:
 
 def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool) -> Bytes:
     """One layer at a time."""
-    sizes, model, cuts = sizes_of(recipe, cuda), recipe.model, plan.cuts
-    tokens, rows = cuts.tokens or sizes.tokens, min(cuts.rows or model.vocab_size, model.vocab_size)
-    x = 4 * sizes.tokens * model.hidden_size
-    kept = plan.group * x * ((model.num_layers + 4) if plan.recompute else 4)
-    caches = 0 if plan.recompute else plan.group * model.num_layers * sizes.cache
-    sums, params = sizes.sum_bytes * sizes.parameters, 4 * sizes.parameters
-    held = {"memory": 0, "host": 0, "disk": 0}
-    held[plan.inputs] += kept
-    held[plan.sums] += sums
-    held[plan.params] += params
-    bring = 4 if cuda or plan.params == "disk" else 0  # a copy of the parameters of a stage
-    soon = bring if plan.params == "host" else 0  # and of those of the next layer
-    ahead = 4 * max(sizes.layer, sizes.table) if plan.params == "disk" else 0
-    settled = {"memory": 0, "host": 2, "disk": 1}[plan.sums] * sizes.sum_bytes * sizes.layer
-    moving = 2 * waiting_inputs(recipe) if plan.inputs == "host" else 0  # on their way there, and back
-    gradient = (4 + 8 + (0 if cuda else 8)) * sizes.matrix
-    stages = {
-        "a layer": (bring + soon) * sizes.layer + sizes.rows_of_layer + settled + gradient + sizes.work(cuts.key_heads)
-        + (sizes.cache if plan.recompute else 0) + 3 * x,
-        "the logits": bring * sizes.table + soon * sizes.layer + sizes.logits(tokens) + 5 * x,
-        "the tables": bring * sizes.table + sizes.columns(rows) + 3 * x,
-        "the update": (0 if cuda else bring) * sizes.table + _update(sizes, rows),
-    }  # fmt: skip
+    sizes, rows = sizes_of(recipe, cuda), _rows(recipe, plan)
+    held, caches = _held(sizes, plan), 0 if plan.recompute else plan.group * recipe.model.num_layers * sizes.cache
+    stages = _stages(sizes, plan, rows)
     largest = max(stages, key=lambda name: stages[name])
-    on_host = held["host"] + ahead + _spilling(sizes, plan, rows)
+    ahead = 4 * max(sizes.layer, sizes.table) if plan.params == "disk" else 0
+    on_host = sum(size for (_, place), size in held.items() if place == "host") + ahead + _spilling(sizes, plan, rows)
+    in_memory = {what: size for (what, place), size in held.items() if place == "memory"}
+    moving = 2 * waiting_inputs(recipe, plan) if plan.inputs == "host" else 0  # on their way there, and back
     parts = (
         (f"{largest} at a time", stages[largest]),
         ("caches of all layers", caches),
-        ("waiting micro-batches", kept if plan.inputs == "memory" else moving),
-        ("gradient sums", sums if plan.sums == "memory" else 0),
-        ("parameters", params if plan.params == "memory" and not cuda else 0),
+        ("waiting micro-batches", in_memory.get("waiting", 0) + in_memory.get("near", 0) + moving),
+        ("gradient sums", in_memory.get("sums", 0) + in_memory.get("tables", 0)),
+        ("parameters", 0 if cuda else in_memory.get("parameters", 0)),
         ("files", 0 if cuda else on_host + sizes.reading),
     )
-    total = sum(size for _, size in parts)
-    disk = held["disk"] + (sums if plan.sums == "disk" else 0)  # a sum is written anew before the old one goes
+    total = _total(parts)
+    disk = sum(size for (_, place), size in held.items() if place == "disk")
+    disk += sum(held.get((what, "disk"), 0) for what in ("sums", "tables"))  # written anew before the old one goes
     if cuda:
         whole = total + total // SPLIT + DEVICE_BASE
         return Bytes(whole, HOST_BASE + sizes.reading + on_host, disk, parts)
     return Bytes(total + HOST_BASE, 0, disk, parts)
+
+
+def _rows(recipe: Recipe, plan: Plan) -> int:
+    """Rows of a piece of a vocabulary table."""
+    return min(plan.cuts.rows or recipe.model.vocab_size, recipe.model.vocab_size)
+
+
+def is_once(recipe: Recipe, plan: Plan) -> bool:
+    """Whether the gradient of the logits is made once."""
+    return plan.logits_once and not recipe.model.tied_head
+
+
+def _held(sizes: Sizes, plan: Plan) -> dict[tuple[str, Place], int]:
+    """Bytes of what lies somewhere through a group of micro-batches, by what it is and where it lies."""
+    layers = sizes.recipe.model.num_layers
+    each = sizes.stream + sizes.results(plan.keep) if plan.recompute else 0
+    tables = sizes.sum_bytes * sizes.tables * sizes.table
+    return {
+        ("near", "memory"): plan.group * min(plan.near, layers) * each,
+        ("waiting", plan.inputs): plan.group * (max(0, layers - plan.near) * each + 4 * sizes.stream),
+        ("sums", plan.sums): sizes.sum_bytes * sizes.parameters - tables,
+        ("tables", plan.table_sums): tables,
+        ("parameters", plan.params): 4 * sizes.parameters,
+    }
+
+
+def _stages(sizes: Sizes, plan: Plan, rows: int) -> dict[str, int]:
+    """Bytes that the parts of a micro-batch need at a time, besides what is held."""
+    recipe, cuda, cuts, x = sizes.recipe, sizes.cuda, plan.cuts, sizes.stream
+    tokens, once = cuts.tokens or sizes.tokens, is_once(recipe, plan)
+    bring = 4 if cuda or plan.params == "disk" else 0  # a copy of the parameters of a stage
+    soon = bring if plan.params == "host" else 0  # and of those of the next layer; of a table as well, if `once`
+    copies: dict[Place, int] = {"memory": 0, "host": 3, "disk": 1}  # here, on their way there, and back
+    settled = copies[plan.sums] * sizes.sum_bytes * sizes.layer
+    piece = sizes.sum_bytes * rows * recipe.model.hidden_size
+    of_tables = (2 if plan.table_sums == "host" else 0) * piece * (1 if once else sizes.tables)
+    gradient = (4 + 8 + (0 if cuda else 8)) * sizes.matrix
+    layer = (bring + soon) * sizes.layer + sizes.rows_of_layer + settled + gradient + sizes.work(cuts.key_heads)
+    layer += (sizes.cache if plan.recompute else 0) + 3 * x
+    if once:
+        here = sizes.sum_bytes * sizes.table if plan.table_sums != "memory" else 0
+        logits = sizes.logits_once(tokens, rows) + here
+        tables = piece + 8 * rows * recipe.model.hidden_size + soon * sizes.table
+    else:
+        logits = bring * sizes.table + sizes.logits(tokens)
+        tables = bring * sizes.table + sizes.columns(rows)
+    return {
+        "a layer": layer + (soon * sizes.table if once else 0),
+        "the logits": soon * sizes.layer + logits + 5 * x,
+        "the tables": tables + of_tables + 3 * x,
+        "the update": (0 if cuda else bring) * sizes.table + _update(sizes, rows),
+    }
 
 
 def waiting_sums(recipe: Recipe) -> int:
@@ -293,9 +364,10 @@ def waiting_sums(recipe: Recipe) -> int:
     return sizes.sum_bytes * sizes.layer
 
 
-def waiting_inputs(recipe: Recipe) -> int:
-    """Bytes of what enters a layer, of two micro-batches."""
-    return 2 * 4 * sizes_of(recipe, cuda=True).tokens * recipe.model.hidden_size
+def waiting_inputs(recipe: Recipe, plan: Plan) -> int:
+    """Bytes of what is kept of a layer, of two micro-batches, and of a gradient each."""
+    sizes = sizes_of(recipe, cuda=True)
+    return 2 * (2 * sizes.stream + sizes.results(plan.keep))
 
 
 def _update(sizes: Sizes, rows: int) -> int:
@@ -306,7 +378,7 @@ def _update(sizes: Sizes, rows: int) -> int:
 
 def _spilling(sizes: Sizes, plan: Plan, rows: int) -> int:
     """Bytes of arrays on their way to or from host and disk."""
-    if plan.sums == "memory":
+    if plan.sums == "memory" == plan.table_sums:
         return 0
     return sizes.sum_bytes * max(sizes.matrix, rows * sizes.recipe.model.hidden_size)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from auditkit.errors import MachineFault, Unsupported
 from auditkit.formats.digest import Digest
@@ -82,7 +83,7 @@ def planned(
     layout, allowed = layout_of(run, plan, backend, memory), limits(run, backend, memory).memory
     if allowed is not None and isinstance(backend, CudaBackend) and (memory is not None or layout.plan.pieces):
         backend.ops.device.limit(allowed)
-    more = {} if program is None else {"program": program}
+    more: dict[str, Any] = {} if program is None else {"program": program}
     return Planned(
         backend.ops,
         backend.threads if layout.plan.pieces else max(1, min(backend.threads, layout.plan.workers)),

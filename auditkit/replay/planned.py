@@ -148,9 +148,9 @@ class Planned(Backend):
         size = sizes.sum_bytes * sizes.parameters
         keeper = Keeper(spill, moved, self.progress, self.clock, in_place=in_place, size=size)
         inputs = self._shelf(plan.inputs, waiting_inputs(recipe, plan), moved)
-        sums = self._shelf(plan.sums, waiting_sums(recipe, plan), moved)
+        sums = self._shelf(plan.sums, waiting_sums(recipe), moved)
         if plan.table_sums != plan.sums:
-            sums = Divided(self._shelf(plan.table_sums, waiting_sums(recipe, plan), moved), sums, _is_of_table)
+            sums = Divided(self._shelf(plan.table_sums, waiting_sums(recipe), moved), sums, _is_of_table)
         room = Room(plan, inputs, sums, keeper if is_long(recipe) else None, self.stage)
         try:
             found = self.inner.step(state, tokens, recipe, on_micro_batch=told, work_key=work_key, room=room)

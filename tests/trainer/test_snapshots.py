@@ -205,7 +205,7 @@ class TestOneProcess:
             write_state(tmp_path / "want", state, document(state, RECIPE))
             goes_on, held = threading.Event(), training.first(lambda state=state: state)
             training.write(held, tmp_path / "state", held_up(goes_on), lambda: None)
-            copies = device.transfers.stream
+            copies = device.transfers.to_host
             assert copies.ended < copies.begun, "the training waits for its copies"
             training._made = None
             del held  # what is given back is overwritten at once

@@ -84,9 +84,7 @@ class EmulatedTransfers:
         """As Transfers."""
         self.send_all([(array, values)], most)
 
-    def send_all(
-        self, pairs: Sequence[tuple[EmulatedArray, npt.NDArray[Any]]], most: int, sender: int = 0
-    ) -> None:
+    def send_all(self, pairs: Sequence[tuple[EmulatedArray, npt.NDArray[Any]]], most: int, sender: int = 0) -> None:
         """As Transfers."""
         for array, values in pairs:
             self._waiting.append(functools.partial(np.copyto, values, array.view(np.ndarray)))
