@@ -288,8 +288,7 @@ class Device:
         """A copy of a host array. RuntimeError while launches are recorded: the copy would read freed memory."""
         if self.recording:
             raise RuntimeError("an upload cannot be recorded")  # a programming error, never data
-        held = self.empty(array.shape, array.dtype)
-        self.write(held, array)
+        self.write(held := self.empty(array.shape, array.dtype), array)
         return held
 
     @_guarded
@@ -301,8 +300,7 @@ class Device:
     @_guarded
     def download(self, array: Array) -> npt.NDArray[Any]:
         """A copy on the host, after all work on the device's stream."""
-        held: npt.NDArray[Any] = array.get(self.stream)
-        return held
+        return array.get(self.stream)  # type: ignore[no-any-return]
 
     def address(self, array: Array) -> int:
         """Where the array lies in device memory, for tables of pointers that a kernel reads."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from auditkit.errors import BadArtifact, Unsupported
 from auditkit.formats.leaves import LEAF_BYTES, MicroBatchLeaf, parse_leaves
 from auditkit.model.shelf import Moved, Shelf
-from auditkit.replay.layout import DISK_RATE
+from auditkit.replay.predict import PROCESSOR
 from auditkit.store.progress import Clock, Progress
 from auditkit.store.spill import Spill
 
@@ -33,7 +33,7 @@ class Keeper:
     ) -> None:
         self._spill, self._moved, self._progress, self._clock = spill, moved, progress, clock
         self._in_place = in_place
-        first = max(FIRST_SECONDS, SHARE * size / DISK_RATE)  # as rare as later ones, by what it is likely to take
+        first = max(FIRST_SECONDS, SHARE * size / PROCESSOR.disk)  # as rare as later ones, by what it is likely to take
         self._next = 0.0 if in_place else clock.now() + first
 
     def load(self, keys: Sequence[str], shelf: Shelf) -> tuple[MicroBatchLeaf, ...]:

@@ -9,20 +9,16 @@ from math import gcd
 
 from auditkit.errors import Unsupported
 from auditkit.formats.recipe import Recipe
+from auditkit.model.kept_results import RESULTS
 from auditkit.model.piece_sums import BLOCK_ELEMENTS
 from auditkit.model.plan import Cuts, Place, Plan
 from auditkit.replay.memory import Bytes, Sizes, piece_bytes, plain_bytes, sizes_of
+from auditkit.replay.predict import Profile, attention_products, predict, profile_of
 
 GROUPS = (1, 2, 4, 8, 16, 32)
 TOKENS = (0, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16)  # of a chunk of logits; 0: all
+KEEPS = tuple(RESULTS[:count] for count in (0, 1, 2, 5, 6, 7))  # queries, keys and values come together
 TABLE_ROWS = (65_536, 32_768, 16_384, 8192, 4096, 2048, 1024, 512)
-
-# Bytes and multiplications a second that decide between plans; `auditkit plan` measures the arithmetic.
-DISK_RATE = 0.6e9
-HOST_RATE = 20e9  # between main memory and a card, beside the card's work
-OVERLAP = 0.8  # of the card's time, in which such bytes can move
-RATES = {False: 40e9, True: 100e12}  # of the matrix products: a CPU with its threads, a card
-ELEMENT_RATE = {False: 0.5e9, True: 50e9}  # elements rounded to fixed point
 
 
 @dataclass(frozen=True)
@@ -51,21 +47,33 @@ class Layout:
     traffic: float = 0.0  # seconds a micro-batch for bytes from and to host and disk, as far as they do not overlap
 
 
-def choose_layout(recipes: Sequence[Recipe], limits: Limits, *, cuda: bool, threads: int) -> Layout:
-    """The quickest plan that fits for every recipe. A pure function.
+def choose_layout(
+    recipes: Sequence[Recipe], limits: Limits, *, cuda: bool, threads: int, profile: Profile | None = None
+) -> Layout:
+    """The quickest plan that fits for every recipe, by a machine's profile or the declared one. A pure function.
 
     Unsupported: not even the leanest one fits; says what it needs.
     """
-    plain = [_worst(recipes, Plan(workers=count), cuda) for count in _workers(threads, cuda)]
-    for layout in plain:
+    profile = profile or profile_of(cuda)
+    for count in _workers(threads, cuda):
+        layout = _worst(recipes, Plan(workers=count), cuda, profile)
         if limits.fit(layout.need):
             return layout
+    cuts = _all_cuts(recipes, cuda)
+    quickest = sorted((_seconds(recipes, plan, cuda, profile), number, plan) for number, plan in enumerate(
+        replace(plan, cuts=cuts[0]) for plan in _plans(recipes, cuda)))  # fmt: skip
     best: tuple[float, Layout] | None = None
-    for plan in _plans(recipes, cuda):
-        layout = _worst(recipes, plan, cuda)
-        if limits.fit(layout.need):
-            seconds = max(_seconds(recipe, layout, cuda) for recipe in recipes)
-            if best is None or seconds < best[0]:
+    for least, _, plan in quickest:
+        if best is not None and least >= best[0]:
+            break  # none of the rest can be quicker, however it is cut
+        if not limits.fit(_worst(recipes, replace(plan, cuts=cuts[-1]), cuda, profile).need):
+            continue
+        for cut in cuts:
+            found = replace(plan, cuts=cut)
+            seconds = _seconds(recipes, found, cuda, profile)
+            if (best is None or seconds < best[0]) and limits.fit(
+                (layout := _worst(recipes, found, cuda, profile)).need
+            ):
                 best = seconds, layout
     if best is not None:
         return best[1]
@@ -74,7 +82,9 @@ def choose_layout(recipes: Sequence[Recipe], limits: Limits, *, cuda: bool, thre
 
 def leanest(recipes: Sequence[Recipe], cuda: bool) -> Layout:
     """The plan that needs the least memory."""
-    found = [_worst(recipes, plan, cuda) for plan in (Plan(), *_plans(recipes, cuda))]
+    profile, last = profile_of(cuda), _all_cuts(recipes, cuda)[-1]
+    plans = (Plan(), *(replace(plan, cuts=last) for plan in _plans(recipes, cuda)))
+    found = [_worst(recipes, plan, cuda, profile) for plan in plans]
     return min(found, key=lambda layout: (layout.need.memory + layout.need.host, layout.need.disk))
 
 
@@ -101,28 +111,29 @@ def _workers(threads: int, cuda: bool) -> Iterator[int]:
 
 
 def _plans(recipes: Sequence[Recipe], cuda: bool) -> Iterator[Plan]:
-    """All plans that work in pieces, but for cuts that other plans are better than."""
+    """All plans that work in pieces, uncut."""
     places: tuple[Place, ...] = ("memory", "host", "disk") if cuda else ("memory", "disk")
     params: tuple[Place, ...] = ("host", "disk") if cuda else ("memory", "disk")
     batches = max(recipe.batch.micro_batches for recipe in recipes)
+    layers = max(recipe.model.num_layers for recipe in recipes)
+    groups = [group for group in GROUPS if group == 1 or group <= batches]
+    for param, sums, once in product(params, places, (False, True)):
+        for tables in dict.fromkeys((sums, "memory")):
+            plan = Plan(True, params=param, sums=sums, tables=tables, logits_once=once)
+            yield plan
+            for group, inputs, keep in product(groups, places, KEEPS):
+                again = replace(plan, group=group, recompute=True, inputs=inputs, keep=keep)
+                for near in (0,) if inputs == "memory" else sorted({layers * part // 8 for part in range(8)}):
+                    yield replace(again, near=near)
+
+
+def _all_cuts(recipes: Sequence[Recipe], cuda: bool) -> list[Cuts]:
+    """From none to the finest: what is cut finer needs less memory and takes no less time."""
     sizes = sizes_of(recipes[0], cuda)
-    heads = [0]
-    if cuda:
-        keys = recipes[0].model.num_kv_heads
-        heads = [0, *sorted({max(1, keys // 2), 1} - {keys}, reverse=True)]
-    cuts = [
-        Cuts(tokens, rows, key_heads)
-        for tokens in TOKENS
-        for rows in table_rows(sizes)
-        for key_heads in heads
-        if tokens < sizes.tokens
-    ]
-    for cut in cuts:
-        for param, sums in product(params, places):
-            yield Plan(True, cuts=cut, params=param, sums=sums)
-            for group, inputs in product(GROUPS, places):
-                if group == 1 or group <= batches:
-                    yield Plan(True, group=group, recompute=True, cuts=cut, params=param, sums=sums, inputs=inputs)
+    keys = recipes[0].model.num_kv_heads
+    heads = [0, *sorted({max(1, keys // 2), 1} - {keys}, reverse=True)] if cuda else [0]
+    tokens = [size for size in TOKENS if size < sizes.tokens]
+    return [Cuts(*cut) for cut in product(tokens, table_rows(sizes), heads)]
 
 
 def table_rows(sizes: Sizes) -> list[int]:
@@ -137,7 +148,7 @@ def table_rows(sizes: Sizes) -> list[int]:
     return found
 
 
-def _worst(recipes: Sequence[Recipe], plan: Plan, cuda: bool) -> Layout:
+def _worst(recipes: Sequence[Recipe], plan: Plan, cuda: bool, profile: Profile) -> Layout:
     """The plan with the largest of its needs under the recipes."""
     needs = [
         piece_bytes(recipe, plan, cuda) if plan.pieces else plain_bytes(recipe, plan.workers, cuda)
@@ -148,49 +159,17 @@ def _worst(recipes: Sequence[Recipe], plan: Plan, cuda: bool) -> Layout:
     if not plan.pieces:
         return Layout(plan, need)
     sizes = max((sizes_of(recipe, cuda) for recipe in recipes), key=lambda found: found.tokens)
-    factor = _factor(sizes, plan)
-    return Layout(plan, need, factor, _traffic(sizes, plan, _arithmetic(sizes, cuda) * factor))
+    found, plain = predict(sizes, plan, profile), predict(sizes, Plan(), profile)
+    return Layout(plan, need, found.compute / plain.compute, found.seconds - found.compute)
 
 
 def products(sizes: Sizes) -> tuple[float, float]:
     """Multiplications of a micro-batch's forward pass: of the layers, of the head."""
-    model = sizes.recipe.model
-    span = min(model.sliding_window or model.context_length, model.context_length)
-    attention = 2.0 * model.num_heads * model.head_dim * span
-    return sizes.tokens * model.num_layers * (float(sizes.layer) + attention), float(sizes.tokens) * sizes.table
+    layers = sizes.recipe.model.num_layers
+    each = sizes.tokens * float(sizes.layer) + attention_products(sizes)
+    return layers * each, float(sizes.tokens) * sizes.table
 
 
-def _factor(sizes: Sizes, plan: Plan) -> float:
-    """The arithmetic of a plan, as a multiple of that of the plain way: what it makes again."""
-    layers, head = products(sizes)
-    last = sizes.recipe.model.hidden_size * sizes.recipe.model.ffn_size / max(1, sizes.layer)  # is not made again
-    again = head + (layers * (1 - last) if plan.recompute else 0.0)
-    chunks = -(-sizes.tokens // plan.cuts.tokens) if plan.cuts.tokens else 1
-    pieces = -(-sizes.recipe.model.vocab_size // plan.cuts.rows) if plan.cuts.rows else 1
-    width = sizes.recipe.model.hidden_size
-    rounded = 2.0 * chunks * sizes.table + 2.0 * pieces * sizes.tokens * width + 3.0 * sizes.parameters / plan.group
-    rounding = rounded / ELEMENT_RATE[sizes.cuda] * RATES[sizes.cuda]
-    return 1 + (again + rounding) / (3 * (layers + head))
-
-
-def _traffic(sizes: Sizes, plan: Plan, arithmetic: float) -> float:
-    """Seconds a micro-batch for bytes that come and go, but for those that a card moves in its arithmetic's time."""
-    model = sizes.recipe.model
-    params = 4 * (2 * model.num_layers * sizes.layer + 3 * sizes.table) / plan.group
-    sums = 2 * sizes.sum_bytes * sizes.parameters / plan.group
-    waiting = 2 * 4 * sizes.tokens * model.hidden_size * (2 * model.num_layers + 6) if plan.recompute else 0
-    pairs = ((params, plan.params), (sums, plan.sums), (waiting, plan.inputs))
-    on_host, on_disk = (sum(size for size, place in pairs if place == where) for where in ("host", "disk"))
-    if sizes.cuda:
-        on_host += on_disk
-    return on_disk / DISK_RATE + max(0.0, on_host / HOST_RATE - OVERLAP * arithmetic)
-
-
-def _arithmetic(sizes: Sizes, cuda: bool) -> float:
-    """Seconds of a micro-batch the plain way, at nominal rates."""
-    return 3 * sum(products(sizes)) / RATES[cuda]
-
-
-def _seconds(recipe: Recipe, layout: Layout, cuda: bool) -> float:
-    """Of a micro-batch at nominal rates: what decides between plans."""
-    return _arithmetic(sizes_of(recipe, cuda), cuda) * layout.factor + layout.traffic
+def _seconds(recipes: Sequence[Recipe], plan: Plan, cuda: bool, profile: Profile) -> float:
+    """Of a micro-batch of the slowest recipe."""
+    return max(predict(sizes_of(recipe, cuda), plan, profile).seconds for recipe in recipes)

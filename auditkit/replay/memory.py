@@ -286,7 +286,7 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool) -> Bytes:
     stages = _stages(sizes, plan, rows)
     largest = max(stages, key=lambda name: stages[name])
     ahead = 4 * max(sizes.layer, sizes.table) if plan.params == "disk" else 0
-    on_host = sum(size for (_, place), size in held.items() if place == "host") + ahead + _spilling(sizes, plan, rows)
+    host = on_host(sizes, plan) + ahead + _spilling(sizes, plan, rows)
     in_memory = {what: size for (what, place), size in held.items() if place == "memory"}
     moving = 2 * waiting_inputs(recipe, plan) if plan.inputs == "host" else 0  # on their way there, and back
     parts = (
@@ -295,15 +295,20 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool) -> Bytes:
         ("waiting micro-batches", in_memory.get("waiting", 0) + in_memory.get("near", 0) + moving),
         ("gradient sums", in_memory.get("sums", 0) + in_memory.get("tables", 0)),
         ("parameters", 0 if cuda else in_memory.get("parameters", 0)),
-        ("files", 0 if cuda else on_host + sizes.reading),
+        ("files", 0 if cuda else host + sizes.reading),
     )
     total = _total(parts)
     disk = sum(size for (_, place), size in held.items() if place == "disk")
     disk += sum(held.get((what, "disk"), 0) for what in ("sums", "tables"))  # written anew before the old one goes
     if cuda:
         whole = total + total // SPLIT + DEVICE_BASE
-        return Bytes(whole, HOST_BASE + sizes.reading + on_host, disk, parts)
+        return Bytes(whole, HOST_BASE + sizes.reading + host, disk, parts)
     return Bytes(total + HOST_BASE, 0, disk, parts)
+
+
+def on_host(sizes: Sizes, plan: Plan) -> int:
+    """Bytes of main memory that a group of micro-batches holds beside a card."""
+    return sum(size for (_, place), size in _held(sizes, plan).items() if place == "host")
 
 
 def _rows(recipe: Recipe, plan: Plan) -> int:

@@ -11,7 +11,7 @@ from auditkit.formats.digest import content_digest
 from auditkit.model.shelf import Moved
 from auditkit.numerics import reference
 from auditkit.replay.keeper import FIRST_SECONDS, SHARE, Keeper
-from auditkit.replay.layout import DISK_RATE
+from auditkit.replay.predict import PROCESSOR
 from auditkit.store.progress import Silent, SystemClock
 from auditkit.store.spill import Spill
 
@@ -28,7 +28,7 @@ class Hand(SystemClock):
 
 @pytest.mark.parametrize(
     ("size", "seconds"),
-    [(0, FIRST_SECONDS), (1_000_000, FIRST_SECONDS), (13_000_000_000, SHARE * 13_000_000_000 / DISK_RATE)],
+    [(0, FIRST_SECONDS), (1_000_000, FIRST_SECONDS), (13_000_000_000, SHARE * 13_000_000_000 / PROCESSOR.disk)],
 )
 def test_the_first_time_is_as_rare_as_its_size_asks_for(tmp_path: Path, size: int, seconds: float) -> None:
     clock: Any = Hand()

@@ -12,6 +12,7 @@ from auditkit.model.piece_sums import BLOCK_ELEMENTS
 from auditkit.model.plan import Plan
 from auditkit.replay.layout import Limits, choose_layout, leanest, table_rows
 from auditkit.replay.memory import sizes_of
+from auditkit.replay.predict import CARD, predict
 from tests.replay.make_run import RECIPE
 
 GIB = 1 << 30
@@ -51,6 +52,26 @@ def test_a_large_model_fits_a_small_machine(gibibytes: int, cuda: bool) -> None:
     if gibibytes == 8:
         assert plan.recompute and plan.group > 1 and plan.cuts.rows
         assert plan.sums == ("host" if cuda else "disk")
+
+
+@pytest.mark.parametrize("sequences", [1, 2])
+def test_with_16_gibibytes_of_a_card_no_attention_and_no_logits_are_made_again(sequences: int) -> None:
+    recipe = replace(LARGE, batch=replace(LARGE.batch, micro_batch_sequences=sequences))
+    plan = chosen(recipe, 16 * GIB, cuda=True, host=100 * GIB)
+    assert "attention" in plan.keep and plan.logits_once
+    plain = predict(sizes_of(recipe, True), Plan(), CARD)
+    assert predict(sizes_of(recipe, True), plan, CARD).seconds < 1.16 * plain.seconds
+
+
+def test_a_measured_profile_decides() -> None:
+    """Over a slow bus it is quicker to make again what else would have to wait in main memory."""
+    slow = replace(CARD, to_host=2e9, to_device=2e9)
+    limits = Limits(16 * GIB, 100 * GIB, 0)
+    found = [choose_layout([LARGE], limits, cuda=True, threads=1, profile=one).plan for one in (CARD, slow)]
+    sizes = sizes_of(LARGE, True)
+    assert found[0] != found[1]
+    assert predict(sizes, found[1], slow).seconds < predict(sizes, found[0], slow).seconds
+    assert predict(sizes, found[0], CARD).seconds < predict(sizes, found[1], CARD).seconds
 
 
 def test_with_little_main_memory_a_card_spills_to_the_disk() -> None:

@@ -50,6 +50,7 @@ PLANS = (
     "Plan(workers=2)",
     "Plan(True)",
     "Plan(True, group=4, recompute=True, cuts=Cuts(64, 2048))",
+    'Plan(True, group=2, recompute=True, keep=("attention", "mid"), logits_once=True, cuts=Cuts(64, 2048))',
     'Plan(True, group=2, recompute=True, cuts=Cuts(16, 512), params="disk", sums="disk", inputs="disk")',
 )
 

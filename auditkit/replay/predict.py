@@ -1,0 +1,252 @@
+"""How long a micro-batch takes under a plan, by its multiplications, its bytes and the rates of a machine.
+
+A card computes and copies at once, in both directions: each part of a micro-batch takes as long as the longest of the
+three. On a processor files come and go before or after the work. docs/performance.md has the terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from auditkit.model.kept_results import ATTENTION, GATE, KEYS, MID, QUERIES, UP, VALUES
+from auditkit.model.plan import Place, Plan
+from auditkit.replay.memory import Sizes, is_once, on_host
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a machine does in a second; auditkit/measure/rates.py measures it.
+
+    products, head   multiplications of exact products: of the body's bits, of the head's
+    attention        multiplications of the scores and the output of a forward pass, counted for all pairs of the span
+    backward         times as long as that takes the backward pass of an attention
+    elements         elements rounded to fixed point, or read and written by what else is elementwise
+    to_host, to_device  bytes between main memory and the card, at the same time; None where the ops compute there
+    disk             bytes of files
+    lock             bytes of page-locked memory that the system gives
+    group            seconds in which nothing else is under way, between groups of micro-batches
+    """
+
+    products: float
+    head: float
+    attention: float
+    backward: float
+    elements: float
+    to_host: float | None
+    to_device: float | None
+    disk: float = 0.6e9
+    lock: float = 3e9
+    group: float = 0.0
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether copies go on beside the work."""
+        return self.to_host is not None
+
+
+# An H200 by docs/benchmarks.md; two processors with their threads, any of them, where only ratios count.
+CARD = Profile(245e12, 115e12, 60e12, 4.0, 4e11, 45e9, 45e9, group=0.02)
+PROCESSOR = Profile(40e9, 40e9, 40e9, 2.5, 0.5e9, None, None)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Seconds of a part of a micro-batch: computing, and bytes to and from where its arrays lie."""
+
+    name: str
+    compute: float
+    to_device: float = 0.0
+    to_host: float = 0.0
+    disk: float = 0.0
+
+    def seconds(self, overlaps: bool) -> float:
+        """Until the last is done."""
+        if overlaps:
+            return self.disk + max(self.compute, self.to_device, self.to_host)
+        return self.disk + self.compute
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The parts of a micro-batch; a group's fixed costs are shared among its micro-batches."""
+
+    parts: tuple[Part, ...]
+    overlaps: bool
+    once: float = 0.0  # a share of what is done once a process
+
+    @property
+    def compute(self) -> float:
+        """Seconds of computing alone."""
+        return sum(part.compute for part in self.parts)
+
+    @property
+    def seconds(self) -> float:
+        """Of a micro-batch."""
+        return self.once + sum(part.seconds(self.overlaps) for part in self.parts)
+
+
+def profile_of(cuda: bool) -> Profile:
+    """The declared profile of a kind of back end."""
+    return CARD if cuda else PROCESSOR
+
+
+@dataclass(frozen=True)
+class _Move:
+    """Bytes that come from a place and go there in a part of a micro-batch."""
+
+    place: Place
+    come: float
+    go: float = 0.0
+
+
+def predict(sizes: Sizes, plan: Plan, profile: Profile) -> Prediction:
+    """A micro-batch under a plan; the plain way if it does not work in pieces."""
+    costs, layers, group = _Costs(sizes, profile), sizes.recipe.model.num_layers, plan.group
+    forward, backward, head = layers * costs.forward, layers * costs.backward, costs.head
+    if not plan.pieces:
+        return Prediction((Part("all", forward + backward + head + costs.sums),), profile.overlaps)
+    once, table = is_once(sizes.recipe, plan), float(sizes.table)
+    body, of_table = _Move(plan.params, 4.0 * layers * sizes.layer / group), _Move(plan.params, 4.0 * table / group)
+    sums = sizes.sum_bytes * float(layers * sizes.layer) / group
+    table_sums = sizes.sum_bytes * table / group
+    of_tables = _Move(plan.table_sums, table_sums, table_sums)
+    kept, passing = _inputs(sizes, plan), float(layers * sizes.stream)
+    rounding = layers * sizes.layer / profile.elements / group
+    chunks, pieces = _cuts(sizes, plan)
+    late = [of_tables] * sizes.tables if not once else [of_tables]
+    head += costs.logits / 3 if once else costs.logits_again(chunks)
+    parts = (
+        _part("forward", forward + rounding, profile, [body, of_table, kept[0]]),
+        _part("head", head, profile, [of_table, *([of_tables] if once else [])]),
+        _part("forward again", layers * costs.again(plan), profile, []),
+        _part("backward", backward + 2 * rounding + costs.sums, profile,
+              [body, _Move(plan.sums, sums, sums), kept[1], _Move(plan.inputs, passing, passing)]),
+        _part("tables", costs.tables(pieces), profile, [*late, *([] if once else [of_table])]),
+        Part("between groups", profile.group / group),
+    )  # fmt: skip
+    return Prediction(_joined(parts), profile.overlaps, _locked(sizes, plan, profile))
+
+
+def _inputs(sizes: Sizes, plan: Plan) -> tuple[_Move, _Move]:
+    """What the layers keep, in the forward and in the backward pass of a micro-batch."""
+    layers = sizes.recipe.model.num_layers
+    if not plan.recompute:
+        through = float(layers * sizes.stream)
+        return _Move(plan.inputs, through, through), _Move(plan.inputs, 0.0)
+    far = max(0, layers - plan.near)
+    kept = float(far * (sizes.stream + sizes.results(plan.keep)))
+    return _Move(plan.inputs, float(far * sizes.stream), kept), _Move(plan.inputs, kept)
+
+
+def _cuts(sizes: Sizes, plan: Plan) -> tuple[int, int]:
+    """Chunks of logits, and pieces of a vocabulary table."""
+    chunks = -(-sizes.tokens // plan.cuts.tokens) if plan.cuts.tokens else 1
+    return chunks, -(-sizes.recipe.model.vocab_size // plan.cuts.rows) if plan.cuts.rows else 1
+
+
+def _part(name: str, compute: float, profile: Profile, moves: Sequence[_Move]) -> Part:
+    come, go = (sum(getattr(move, way) for move in moves if move.place != "memory") for way in ("come", "go"))
+    files = sum(move.come + move.go for move in moves if move.place == "disk")
+    to_device = come / profile.to_device if profile.to_device else 0.0
+    return Part(name, compute, to_device, go / profile.to_host if profile.to_host else 0.0, files / profile.disk)
+
+
+def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Layers are run again beside the copies of the backward pass: the two are one part where they overlap."""
+    again, backward = parts[2], parts[3]
+    both = replace(backward, name="backward, and what runs again", compute=again.compute + backward.compute)
+    return *parts[:2], both, *parts[4:]
+
+
+def _locked(sizes: Sizes, plan: Plan, profile: Profile) -> float:
+    """A micro-batch's share of the seconds in which page-locked memory is made."""
+    if not profile.overlaps:
+        return 0.0
+    return on_host(sizes, plan) / profile.lock / sizes.recipe.batch.micro_batches
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """Seconds of computing."""
+
+    sizes: Sizes
+    profile: Profile
+
+    @property
+    def products(self) -> float:
+        """Of a layer's products forward."""
+        return self.sizes.tokens * float(self.sizes.layer) / self.profile.products
+
+    @property
+    def attention(self) -> float:
+        """Of a layer's attention forward."""
+        return attention_products(self.sizes) / self.profile.attention
+
+    @property
+    def elementwise(self) -> float:
+        """Of what is elementwise in a layer's forward pass."""
+        model = self.sizes.recipe.model
+        width = 8 * model.hidden_size + 4 * model.ffn_size
+        return self.sizes.tokens * float(width) / self.profile.elements
+
+    @property
+    def forward(self) -> float:
+        """Of a layer."""
+        return self.products + self.attention + self.elementwise
+
+    @property
+    def backward(self) -> float:
+        """Of a layer."""
+        return 2 * self.products + self.profile.backward * self.attention + 2 * self.elementwise
+
+    def again(self, plan: Plan) -> float:
+        """Of a layer that runs again, but for what is kept of it; its last product is not needed."""
+        if not plan.recompute:
+            return 0.0
+        model = self.sizes.recipe.model
+        width, queries = model.hidden_size, model.num_heads * model.head_dim
+        keys = model.num_kv_heads * model.head_dim
+        products = {
+            MID: queries * width, QUERIES: width * queries, KEYS: width * keys, VALUES: width * keys,
+            UP: width * model.ffn_size, GATE: width * model.ffn_size,
+        }  # fmt: skip
+        made = float(sum(size for name, size in products.items() if name not in plan.keep))
+        scores = 0.0 if ATTENTION in plan.keep else self.attention
+        return self.sizes.tokens * made / self.profile.products + scores + self.elementwise
+
+    @property
+    def logits(self) -> float:
+        """Of what is elementwise in all logits and their gradient."""
+        return 3.0 * self.sizes.tokens * self.sizes.recipe.model.vocab_size / self.profile.elements
+
+    @property
+    def head_product(self) -> float:
+        """Of one of the head's three products."""
+        return self.sizes.tokens * float(self.sizes.table) / self.profile.head
+
+    @property
+    def head(self) -> float:
+        """Of the head, forward and backward."""
+        return 3 * self.head_product + self.logits
+
+    def logits_again(self, chunks: int) -> float:
+        """Of columns of the logits that are made again, and of weights that are rounded for each chunk of rows."""
+        return self.head_product + self.logits / 2 + 2.0 * chunks * self.sizes.table / self.profile.elements
+
+    @property
+    def sums(self) -> float:
+        """Of gradients that are hashed and added up."""
+        return 4.0 * self.sizes.parameters / self.profile.elements
+
+    def tables(self, pieces: int) -> float:
+        """Of the inputs of the head that are rounded for each piece, and of the gradient of the embedding."""
+        width = self.sizes.recipe.model.hidden_size
+        return 2.0 * pieces * self.sizes.tokens * width / self.profile.elements
+
+
+def attention_products(sizes: Sizes) -> float:
+    """Multiplications of a layer's scores and output, of all pairs of the span."""
+    model = sizes.recipe.model
+    span = min(model.sliding_window or model.context_length, model.context_length)
+    return 2.0 * sizes.tokens * model.num_heads * model.head_dim * span
