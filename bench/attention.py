@@ -99,7 +99,7 @@ def _ours(device: Device, asked: argparse.Namespace, window: int, chunks: bool) 
     _, cache = attention_forward(device, status, q, k, v, **options)
     passes: dict[str, Callable[[], Any]] = {
         "forward": lambda: attention_forward(device, status, q, k, v, **options),
-        "backward": lambda: attention_backward(device, status, dout, cache),
+        "backward": lambda: attention_backward(device, status, dout, cache, chunks=chunks),
     }
     sizes, pairs = (
         Sizes(asked.batch * asked.keys, asked.heads // asked.keys, asked.tokens, window),
@@ -134,7 +134,7 @@ def _profile(device: Device, asked: argparse.Namespace, window: int, chunks: boo
             device.launch = timed  # type: ignore[method-assign]
         _, cache = attention_forward(device, status, q, k, v, **_options(asked, window, chunks))
         forward = {name: sum(found) for name, found in spent.items()}
-        attention_backward(device, status, dout, cache)
+        attention_backward(device, status, dout, cache, chunks=chunks)
     device.launch = launch  # type: ignore[method-assign]
     for name, found in sorted(spent.items(), key=lambda item: -sum(item[1])):
         print(

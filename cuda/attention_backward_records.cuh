@@ -8,6 +8,18 @@
 #include "attention_norms.cuh"
 #include "attention_tiles.cuh"
 
+// Choices that change no bit.
+#ifndef ATTENTION_CLUSTER
+#define ATTENTION_CLUSTER 1
+#endif
+
+#define SIZES i32 groups, i32 tokens, i32 heads, i32 window, float scale
+#define PADDED(ROWS) ((ROWS) <= 64 ? 64 : ((ROWS) + 127) / 128 * 128)
+#define QUERY_CHUNK \
+    Chunk { groups, tokens * heads, tokens, PADDED(tokens), tokens, heads, 0, 0, window }
+#define KEY_CHUNK \
+    Chunk { groups, tokens, tokens * heads, PADDED(tokens * heads), tokens, heads, 0, 0, window }
+
 #define LIFT 71  // so that a gradient times 2^(x + LIFT), |x| <= 48, is a normal number wherever it is not 0
 
 // Of keys. Header: norms of k and v, largest x_k and x_v. {2^(x_k - 13), 2^(x_v - 13)}, {scale 2^x_k, 2^(x_k + LIFT)}.
@@ -59,3 +71,16 @@ __device__ __forceinline__ i32 warp_min_int(i32 v) { return -warp_max_int(-v); }
 // Of an unseen or an untame row: any that computes.
 __device__ __forceinline__ float some_factor(i32 x) { return is_tame_row(x) ? factor_of_row(x) : 1.0f; }
 __device__ __forceinline__ float some_weight(i32 x, i32 more) { return !is_tame_row(x) || x == ZERO_ROW ? 0.0f : power_of_two(x + more); }
+
+// Tile::sees of a cell that is not known when compiled.
+__device__ __forceinline__ bool sees_cell(const Tile& t, i32 cell) {
+    i32 column = t.column + column_of_cell(cell);
+    return half_of_cell(cell) ? t.seen[1].has(column) : t.seen[0].has(column);
+}
+
+// What the backward kernels with sums choose.
+struct BackwardSum {
+    static constexpr bool SUMS = true, ROW_SUMS = false;
+    static constexpr int SCORERS = 2, CLUSTER = ATTENTION_CLUSTER, SUM_STAGES = 2;
+    static constexpr int SCORER_REGISTERS = 120, SUMMER_REGISTERS = 224;
+};

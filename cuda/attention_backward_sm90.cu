@@ -11,7 +11,8 @@
 // blocks nor their order can change a bit.
 //
 // Test: pytest tests/kernels/test_attention_backward_sm90.py
-#include "attention_backward_cells.cuh"
+#include "attention_backward_keys.cuh"
+#include "attention_backward_queries.cuh"
 #include "attention_backward_records.cuh"
 #include "attention_sm90.cuh"
 

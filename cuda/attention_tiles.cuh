@@ -126,3 +126,18 @@ struct Tile {
             make_uint4(words[0], words[1], words[2], words[3]);
     }
 };
+
+// This warp is done with a place, or has filled it.
+__device__ __forceinline__ void arrive(u32 barrier) {
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0) mbarrier_arrive(barrier);
+}
+// The same of a place that the whole cluster fills.
+template <int CLUSTER>
+__device__ __forceinline__ void arrive_at_all(u32 barrier) {
+    u32 lane = threadIdx.x & 31;
+    if (CLUSTER == 1)
+        arrive(barrier);
+    else if (lane < CLUSTER)
+        mbarrier_arrive_at(barrier, lane);
+}

@@ -61,3 +61,86 @@ def test_kinds(kind: str) -> None:
     device: Any = EmulatedDevice()
     shape = (1, 2, 1, 70, 128, 0)
     check(device, shape, inputs(shape, kind, 2))
+
+
+def powers(rng: np.random.Generator, shape: tuple[int, ...], low: int, high: int) -> Any:
+    """2^n for each row, low <= n <= high."""
+    return (np.float32(2) ** rng.integers(low, high + 1, (*shape[:3], 1)).astype(np.float32)).astype(np.float32)
+
+
+def hostile(kind: str, shape: tuple[int, ...]) -> tuple[Any, Any, Any, Any]:
+    """q, k, v and dout which the short forms must refuse, or take with care; tiles away from the diagonal are whole."""
+    q, k, v, dout = (np.array(x) for x in inputs(shape, "normal", 5))
+    rng = np.random.default_rng(6)
+    some = rng.random((*q.shape[:3], 1)) < 0.1
+    if kind == "equal":  # integers of the largest norm: dots beyond int32
+        for x in (q, k, v, dout):
+            x[...] = 0.75
+    if kind == "a few aligned":
+        q[...] = np.where(some, np.float32(1), q)
+        k[0, 0, 3], k[0, 0, 70], v[0, 0, 5], dout[0, 0, 130] = 1, -1, 1, -1
+    if kind == "far below":  # weights from one down to less than any number
+        q *= np.float32(60)
+    if kind == "one above":  # all weights of all other keys are tiny, and with them the bounds of these
+        k[:, :, 1:] *= np.float32(2**-6)
+        k[:, :, 0] = q[:, :1, 150] * np.float32(8)
+        q *= np.float32(2)
+    if kind == "large gradients":  # beyond binary32 when lifted
+        dout, v = dout * powers(rng, dout.shape, 30, 45), v * np.float32(2**12)
+    if kind == "small gradients":
+        dout, v = dout * powers(rng, dout.shape, -48, -30), v * powers(rng, v.shape, -40, -20)
+    if kind == "tiny gradients":  # dS is subnormal
+        dout, v = dout * powers(rng, dout.shape, -47, -40), v * powers(rng, v.shape, -47, -40)
+        q, k = q * np.float32(2**-30), k * np.float32(2**30)
+    if kind == "cancelled":  # dP - D is far below both
+        v[...] = v[:, :, :1] + v * np.float32(2**-20)
+    if kind == "keys of all sizes":
+        k, q = k * powers(rng, k.shape, -45, 3), q * powers(rng, q.shape, -20, 2)
+    if kind == "no gradient":
+        dout[...] = np.where(rng.random(some.shape) < 0.7, np.float32(0), dout)
+        dout[:, :, 64:130] = 0
+    if kind == "zeros anywhere":
+        for x in (q, k, v, dout):
+            x[rng.random(x.shape[:3]) < 0.2] = 0
+    if kind == "one wild row":
+        q[0, 0, 150] *= np.float32(2.0**-70)
+        dout[0, 0, 140] *= np.float32(2.0**-120)
+        k[0, 0, 9] *= np.float32(2.0**-100)
+        v[0, 0, 20] *= np.float32(2.0**60)
+    return q, k, v, dout
+
+
+HOSTILE = [
+    "equal", "a few aligned", "far below", "one above", "large gradients", "small gradients", "tiny gradients",
+    "cancelled", "keys of all sizes", "no gradient", "zeros anywhere", "one wild row",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_what_the_short_forms_do_not_take(kind: str) -> None:
+    device: Any = EmulatedDevice()
+    shape = (1, 1, 1, 200, 128, 0)
+    check(device, shape, hostile(kind, shape))
+
+
+@pytest.mark.parametrize(("seed", "poison"), [(1, 0xFF), (2, 0x3C)])
+@pytest.mark.parametrize("shape", [(2, 2, 1, 100, 128, 0), (1, 4, 2, 90, 128, 33)], ids=str)
+def test_whatever_memory_holds_and_in_whatever_order(shape: tuple[int, ...], seed: int, poison: int) -> None:
+    check(EmulatedDevice(seed=seed, poison=poison), shape, inputs(shape, "normal", 3))
+
+
+def test_a_window_with_whole_tiles() -> None:
+    shape = (1, 1, 1, 260, 128, 200)
+    check(EmulatedDevice(), shape, inputs(shape, "normal", 4))
+
+
+@pytest.mark.parametrize("where", [(0, 0, 0, 3), (0, 0, 100, 3), (0, 0, 129, 127)])
+@pytest.mark.parametrize("value", [np.inf, np.nan, 3e38])
+def test_a_gradient_that_is_not_finite_sets_the_status(where: tuple[int, ...], value: float) -> None:
+    """Given as such, or made: 3e38 times values of 2 and more."""
+    shape = (1, 1, 1, 130, 128, 0)
+    q, k, v, dout = inputs(shape, "normal", 7)
+    dout[where] = value
+    v *= np.float32(4)
+    with np.errstate(all="ignore"):
+        check(EmulatedDevice(), shape, (q, k, v, dout), bad=1)

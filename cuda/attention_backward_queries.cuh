@@ -1,28 +1,10 @@
-// The classes of attention_sm90.cuh for the backward pass (attention_backward_sm90.cu): what becomes of the dots of a tile.
+// The classes of attention_sm90.cuh for the bounds of the backward pass and for dQ (attention_backward_sm90.cu): what becomes of the dots of a tile.
 //
 // WHOLE and EDGE tiles take the short forms of attention_cells.cuh, ANY_TILE, cell by cell, those of attention_gradient.cuh. Rows
 // beyond the last, which the pipeline gives as well, have numbers that compute and count nothing.
 #pragma once
 #include "attention_backward_records.cuh"
 #include "attention_sm90.cuh"
-
-// Choices that change no bit.
-#ifndef ATTENTION_CLUSTER
-#define ATTENTION_CLUSTER 1
-#endif
-
-#define SIZES i32 groups, i32 tokens, i32 heads, i32 window, float scale
-#define PADDED(ROWS) ((ROWS) <= 64 ? 64 : ((ROWS) + 127) / 128 * 128)
-#define QUERY_CHUNK \
-    Chunk { groups, tokens * heads, tokens, PADDED(tokens), tokens, heads, 0, 0, window }
-#define KEY_CHUNK \
-    Chunk { groups, tokens, tokens * heads, PADDED(tokens * heads), tokens, heads, 0, 0, window }
-
-// Tile::sees of a cell that is not known when compiled.
-__device__ __forceinline__ bool sees_cell(const Tile& t, i32 cell) {
-    i32 column = t.column + column_of_cell(cell);
-    return half_of_cell(cell) ? t.seen[1].has(column) : t.seen[0].has(column);
-}
 
 // A thread's two rows of queries. Vectors are [groups][rows].
 struct QueryRows {
@@ -184,13 +166,6 @@ struct SlopeScan {
     }
 };
 
-// What the backward kernels with sums choose.
-struct BackwardSum {
-    static constexpr bool SUMS = true, ROW_SUMS = false;
-    static constexpr int SCORERS = 2, CLUSTER = ATTENTION_CLUSTER, SUM_STAGES = 2;
-    static constexpr int SCORER_REGISTERS = 120, SUMMER_REGISTERS = 224;
-};
-
 // dQ: weights dS of the rows k.
 struct QuerySum : BackwardSum {
     static constexpr bool QUERIES = true, UNSIGNED = false;
@@ -258,144 +233,5 @@ struct QuerySum : BackwardSum {
         *of = bounds[(i64)group * queries.rows + row];
         i32 token = row / heads, head = row - token * heads;
         return out + (((i64)group * heads + head) * tokens + token) * DIM;
-    }
-};
-
-// The row of keys of a thread, or the last.
-__device__ __forceinline__ i64 key_at(i32 group, i32 row, i32 half, i32 tokens) {
-    return (i64)group * tokens + min(row + 8 * half, tokens - 1);
-}
-
-// dV: weights e of the rows z.
-struct ShareSum : BackwardSum {
-    static constexpr bool QUERIES = false, UNSIGNED = true;
-    static constexpr int PRODUCTS = 1, VECTORS = ShareRecord::VECTORS, ROW_STAGES = 2, COLUMN_STAGES = 3;
-
-    const i32 *k_exponents, *pairs, *bounds;
-    const float* maxima;
-    float* out;
-    i32 tokens, heads;
-    float scale;
-
-    float score[2], weight[2];
-
-    __device__ __forceinline__ bool begin(i32 group, i32 row, i32*) {
-        bool tame = true;
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            i64 key = key_at(group, row, half, tokens);
-            i32 e = bounds[key];
-            tame = tame && is_tame_bound(e);
-            weight[half] = power_of_two(13 - (is_tame_bound(e) ? e : 0));
-            score[half] = some_factor(k_exponents[key]) * scale;
-        }
-        return tame;
-    }
-    __device__ __forceinline__ static bool fast(const i8* record, const i32*) { return ((const ShareRecord*)record)->tame != 0; }
-
-    template <Kind KIND>
-    __device__ __forceinline__ void tile(const Tile& t, i32 (&v)[1][32]) {
-        if (KIND == ANY_TILE) {
-            i64 first = (i64)t.group * tokens * heads + t.column;
-            one_by_one(v[0], [&](i32 cell, i32 s) {
-                if (!sees_cell(t, cell)) return (i32)bits_of(UNSIGNED_ROUND);
-                i64 query = first + column_of_cell(cell);
-                float e = weight_e(float_of((u32)s), scale, maxima[query]);
-                return (i32)bits_of(weight_of_share<14>(e, of_z(pairs[query]), bounds[key_at(t.group, t.row, half_of_cell(cell), tokens)]) + UNSIGNED_ROUND);
-            });
-        } else {
-            const ShareRecord& record = *(const ShareRecord*)t.record;
-#pragma unroll
-            for (int i = 0; i < 32; i++) {
-                float4 p = record.scores[i / 4 * 4 + ((i32)threadIdx.x & 3)];
-                float2 w = record.weights[i / 4 * 4 + ((i32)threadIdx.x & 3)];
-                // e below 2^-124 weighs 0 whatever it is.
-                float x = (float)v[0][i] * (i % 2 ? p.y : p.x) * score[i / 2 % 2] - (i % 2 ? p.w : p.z);
-                float e = exp_tame(fmaxf(x, EXP_NORMAL));
-                if (KIND == EDGE) e = t.sees(i) ? e : 0.0f;
-                v[0][i] = (i32)bits_of(fused(e * (i % 2 ? w.y : w.x), weight[i / 2 % 2], UNSIGNED_ROUND));
-            }
-        }
-        store_weights<false>(v[0], [&](int half, int plane, const u32* words) { t.store(half, plane, words); });
-    }
-    __device__ __forceinline__ void end(i32, i32) {}
-    __device__ __forceinline__ float* result(i32 group, i32 row, i32* of) const {
-        i64 at = (i64)group * tokens + row;
-        *of = bounds[at];
-        return out + at * DIM;
-    }
-};
-
-// dK: weights dS of the rows q.
-struct SlopeSum : BackwardSum {
-    static constexpr bool QUERIES = false, UNSIGNED = false;
-    static constexpr int PRODUCTS = 2, VECTORS = SlopeRecord::VECTORS, ROW_STAGES = 1, COLUMN_STAGES = 2;
-
-    const i32 *k_exponents, *v_exponents, *q_exponents, *bounds;
-    const float *maxima, *sums, *inner;
-    float* out;
-    i32 tokens, heads;
-    float scale;
-
-    float score[2], value[2], weight[2];
-
-    __device__ __forceinline__ bool begin(i32 group, i32 row, i32* limits) {
-        bool tame = true;
-        i32 most_of_both = 1000, least = 1000;  // x_q + x_dO of a tile in the short form; of the bounds
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            i64 key = key_at(group, row, half, tokens);
-            i32 e = settled(bounds[key]), of_v = v_exponents[key];
-            tame = tame && is_tame_bound(e);
-            weight[half] = power_of_two(13 - (is_tame_bound(e) ? e : 0));
-            score[half] = some_factor(k_exponents[key]) * scale;
-            value[half] = some_factor(of_v);
-            most_of_both = min(most_of_both, MOST_OF_GRADIENT - 5 + e - of_v);
-            least = min(least, e);
-        }
-        limits[0] = warp_min_int(most_of_both);
-        limits[1] = warp_min_int(least);
-        return tame;
-    }
-    __device__ __forceinline__ static bool fast(const i8* record, const i32* limits) {
-        const SlopeRecord& of = *(const SlopeRecord*)record;
-        i32 dout = of_q(of.largest_gradients), inner = of_z(of.largest_gradients), least = limits[1];
-        return of.largest_q + dout <= limits[0] && of.largest_q <= least + 111 && of.largest_q + inner <= least + MOST_OF_GRADIENT;
-    }
-
-    template <Kind KIND>
-    __device__ __forceinline__ void tile(const Tile& t, i32 (&v)[2][32]) {
-        if (KIND == ANY_TILE) {
-            i64 first = (i64)t.group * tokens * heads + t.column;
-            one_by_one(v[0], v[1], [&](i32 cell, i32 s, i32 dp) {
-                if (!sees_cell(t, cell)) return (i32)bits_of(SIGNED_ROUND);
-                i64 query = first + column_of_cell(cell);
-                float e = weight_e(float_of((u32)s), scale, maxima[query]);
-                float ds = slope(float_of((u32)dp), e, scale, sums[query], inner[query]);
-                i32 bound = settled(bounds[key_at(t.group, t.row, half_of_cell(cell), tokens)]);
-                return (i32)bits_of(weight_of<14>(ds, q_exponents[query], bound) + SIGNED_ROUND);
-            });
-        } else {
-            const SlopeRecord& record = *(const SlopeRecord*)t.record;
-#pragma unroll
-            for (int i = 0; i < 32; i++) {
-                int at = i / 4 * 4 + ((i32)threadIdx.x & 3), half = i / 2 % 2;
-                float4 p = record.scores[at], g = record.gradients[at], l = record.sums[at];
-                float2 w = record.weights[at];
-                float x = (float)v[0][i] * (i % 2 ? p.y : p.x) * score[half] - (i % 2 ? p.w : p.z);
-                float share = quotient(exp_tame(fmaxf(x, EXP_NORMAL)), i % 2 ? l.y : l.x, i % 2 ? l.w : l.z);
-                float d = fused((float)v[1][i] * (i % 2 ? g.y : g.x), value[half], -(i % 2 ? g.w : g.z));
-                float ds = (d * share) * (i % 2 ? w.y : w.x);
-                if (KIND == EDGE) ds = t.sees(i) ? ds : 0.0f;
-                v[0][i] = (i32)bits_of(fused(ds, weight[half], SIGNED_ROUND));
-            }
-        }
-        store_weights<true>(v[0], [&](int half, int plane, const u32* words) { t.store(half, plane, words); });
-    }
-    __device__ __forceinline__ void end(i32, i32) {}
-    __device__ __forceinline__ float* result(i32 group, i32 row, i32* of) const {
-        i64 at = (i64)group * tokens + row;
-        *of = settled(bounds[at]);
-        return out + at * DIM;
     }
 };
