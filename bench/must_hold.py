@@ -1,6 +1,7 @@
 """What must hold on an H200 for the model of 1.6 billion parameters, all in one command; the results come last.
 
     python -m bench.must_hold [--micro-batch N] [--seconds 480] [--json FILE]
+    python -m bench.must_hold --only 16GiB     # that plan's micro-batch against one with all of the card's memory
 
 Each measurement is a process of its own (bench.whole_step), and none is begun that the time left would not suffice for.
 The bars: at most twice torch bfloat16's step (aim 1.7) and a third of torch float32's, at equal micro-batches; a whole
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ class Measurement:
 
 MEASUREMENTS = (
     Measurement("parts", ("rates", "check", "parts"), 60.0),
+    Measurement("plain", ("parts", "--rounds", "8"), 40.0),
     Measurement("torch", ("torch", "--torch", "bfloat16:whole", "--torch", "float32:layer"), 120.0),
     Measurement("whole", ("--whole",), 180.0),
     *(Measurement(memory, ("parts", "--rounds", "1", "--memory", memory), 60.0) for memory in MEMORY),
@@ -57,23 +59,31 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=[one.name for one in MEASUREMENTS], help="repeatable")
     parser.add_argument("--json", type=Path, help="a file for all that was found")
     asked = parser.parse_args()
-    until, found = time.monotonic() + asked.seconds, {}
+    until, found, wanted = time.monotonic() + asked.seconds, {}, wanted_of(asked.only)
     common = ["--model", asked.model, "--device", asked.device]
     common += ["--plain"] if asked.plain else []
     common += ["--micro-batch", str(asked.micro_batch)] if asked.micro_batch else []
     for one in MEASUREMENTS:
-        if asked.only is None or one.name in asked.only:
+        if one.name in wanted:
             found[one.name] = measured(one, common, until)
             if asked.json:
                 asked.json.write_text(json.dumps(found, indent=1), encoding="utf-8", newline="\n")
-    made = list(rows(found))
+    made = [*rows(found), *against_plain(found)]
     print("\nRESULTS")
     for row in made:
         passes = {True: "ok", False: "MISSED", None: ""}[row.passes]
         print(f"{row.name:44} {row.value:12.4g} {row.unit:8} {passes:7} {row.bar}  {row.note}")
-    missing = [one.name for one in MEASUREMENTS if "failed" not in found.get(one.name, {})]
+    missing = [name for name in wanted if "failed" not in found.get(name, {})]
     print(f"not measured: {', '.join(missing) or 'nothing'}", flush=True)
     return 1 if missing or any(row.passes is False for row in made) else 0
+
+
+def wanted_of(only: Sequence[str] | None) -> list[str]:
+    """The measurements to take, by default all; a plan alone brings a short one with all of the memory."""
+    if only is None:
+        return [one.name for one in MEASUREMENTS if one.name != "plain"]
+    compared = "parts" not in only and any(name in MEMORY for name in only)
+    return [one.name for one in MEASUREMENTS if one.name in only or (one.name == "plain" and compared)]
 
 
 def measured(one: Measurement, common: list[str], until: float) -> dict[str, Any]:
@@ -133,6 +143,23 @@ def beside_torch(found: Found, step: float) -> Iterator[Row]:
             yield Row(
                 "torch float32 / ours", theirs / step, "times", "", f"at least {FLOAT32:g}", theirs / step >= FLOAT32
             )
+
+
+def against_plain(found: Found) -> Iterator[Row]:
+    """Plans that were measured alone: a micro-batch against one with all of the card's memory."""
+    plain = found.get("plain", {}).get("times")
+    if not plain:
+        return
+    yield Row("micro-batch, all in memory", 1e3 * plain["micro_batch"], "ms", "")
+    for memory, bar in MEMORY.items():
+        times = found.get(memory, {}).get("times")
+        if times:
+            ratio, most = times["micro_batch"] / plain["micro_batch"], int(memory.removesuffix("GiB")) << 30
+            predicted = f"predicted {found[memory].get('predicted') or 0:.3f}"
+            yield Row(f"{memory}: micro-batch", 1e3 * times["micro_batch"], "ms", f"of {times['counted']}")
+            yield Row(f"{memory}: micro-batch", ratio, "times", predicted, f"at most {bar:g}", ratio <= bar)
+            held = times["peak_bytes"] or 0
+            yield Row(f"{memory}: held by the pool", held / 2**30, "GiB", "", f"at most {memory}", held <= most)
 
 
 def within(memory: str, bar: float, found: dict[str, Any], step: float) -> Iterator[Row]:

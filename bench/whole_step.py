@@ -43,7 +43,7 @@ from auditkit.replay.layout import Layout
 from auditkit.replay.memory import plain_bytes
 from auditkit.replay.outcome import Computed, replay
 from auditkit.store.progress import SystemClock
-from bench import step_bits
+from bench import plans, step_bits
 
 PARTS = ("rates", "check", "parts", "profile", "torch")
 TORCH = {True: ("bfloat16:layer", "float32:layer"), False: ("bfloat16:whole", "autocast:whole", "float32:layer")}
@@ -96,12 +96,16 @@ def main(arguments_given: Sequence[str] | None = None) -> int:
     backend = choose(asked.device, asked.threads)
     recipe = recipe_of(asked.model, asked.micro_batch)
     with tempfile.TemporaryDirectory() as folder:
-        subject = subject_of(recipe, backend, arguments.memory(asked.memory), Path(folder))
+        memory = arguments.memory(asked.memory)
+        profile = plans.profile_here(recipe, backend, say) if memory else None
+        subject = subject_of(recipe, backend, memory, Path(folder), profile)
         if asked.plain:
             plain = Layout(Plan(), plain_bytes(recipe, 1, subject.cuda))
             subject = replace(subject, layout=plain)
         bench = Bench(asked, subject)
         introduce(bench)
+        if profile is not None:
+            bench.found["predicted"] = plans.say_prediction(subject, profile, say)
         if asked.whole:
             bench.part("whole step", whole)
         for name in () if asked.whole and not asked.parts else asked.parts or PARTS:
@@ -178,6 +182,7 @@ def part_parts(bench: Bench) -> None:
     """Times of the parts of a step."""
     bench.times = times = measure_parts(bench.subject, bench.held(), bench.asked.rounds)
     say(f"micro-batch {1e3 * times.micro_batch:,.2f} ms (of {times.counted})")
+    plans.say_parts(times, say)
     say(f"prepare     {1e3 * times.prepare:,.2f} ms, weights to fixed point, once a step")
     say(f"update      {1e3 * times.update:,.2f} ms")
     share = times.digest / times.step(bench.micro_batches)
@@ -185,8 +190,18 @@ def part_parts(bench: Bench) -> None:
     whole = times.step(bench.micro_batches)
     say(f"step        {whole:,.2f} s, computed from these: {bench.micro_batches} micro-batches")
     if times.peak_bytes:
-        say(f"memory      {times.peak_bytes / 2**30:.2f} GiB held by the pool")
-    bench.found["times"] = asdict(times) | {"step": times.step(bench.micro_batches)}
+        say(f"memory      {times.peak_bytes / 2**30:.2f} GiB held by the pool at most")
+    bench.found["times"] = asdict(times) | {"step": times.step(bench.micro_batches), "in_use": in_use(bench)}
+
+
+def in_use(bench: Bench) -> int | None:
+    """Bytes of the card that are in use, the driver's and other programs' included."""
+    backend = bench.subject.inner
+    if not isinstance(backend, CudaBackend):
+        return None
+    free, total = backend.ops.device.cupy.cuda.runtime.memGetInfo()
+    say(f"            {(total - free) / 2**30:.2f} GiB of the card in use, with context and kernels")
+    return int(total - free)
 
 
 def part_profile(bench: Bench) -> None:

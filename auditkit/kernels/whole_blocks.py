@@ -15,13 +15,14 @@ UNIT = 128 << 10  # sizes of large blocks are whole multiples
 class WholeBlocks:
     """Has the methods of `cupy.cuda.MemoryPool` that `Device` calls. Blocks of one size, rounded up, are a pool each.
 
-    limit: bytes of all together, used or kept; may be set again.
+    limit: bytes of all together, used or kept; may be set again. peak: the most that there were of large blocks.
     """
 
     def __init__(self, cupy: Any, small: Any, limit: int) -> None:
         """small: a pool of CuPy's, which may hold blocks already."""
         self._cupy, self._small, self.limit = cupy, small, limit
         self._pools: dict[int, Any] = {}  # by bytes of a block, the one used last at the end
+        self.peak = 0
 
     def malloc(self, size: int) -> Any:
         """A block of at least so many bytes. Raises CuPy's OutOfMemoryError beyond the limit."""
@@ -32,8 +33,11 @@ class WholeBlocks:
         if pool is None:
             pool = self._cupy.cuda.MemoryPool()
         self._pools[rounded] = pool
-        if not pool.free_bytes() and not self._make_room(rounded):
+        if pool.free_bytes():
+            return pool.malloc(rounded)
+        if not self._make_room(rounded):
             raise self._cupy.cuda.memory.OutOfMemoryError(rounded, self.total_bytes(), self.limit)
+        self.peak = max(self.peak, self.total_bytes() + rounded)
         try:
             return pool.malloc(rounded)
         except self._cupy.cuda.memory.OutOfMemoryError:  # the card has less than the limit allows

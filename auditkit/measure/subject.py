@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from auditkit.replay.backend import Backend, CudaBackend
 from auditkit.replay.layout import Layout, choose_layout
 from auditkit.replay.placing import limits_of
 from auditkit.replay.planned import Planned
+from auditkit.replay.predict import Profile
 from auditkit.store.progress import Clock, SystemClock
 
 
@@ -56,7 +58,12 @@ class Subject:
         plan = self.layout.plan
         return self.inner.threads if plan.pieces else max(1, min(self.inner.threads, plan.workers))
 
-    def planned(self, inner: Backend | None = None, clock: Clock | None = None) -> Planned:
+    def planned(
+        self,
+        inner: Backend | None = None,
+        clock: Clock | None = None,
+        stage: Callable[[str], None] = lambda _: None,
+    ) -> Planned:
         """The back end of a verification under the plan; inner: another one in its place, e.g. one that is profiled."""
         inner = inner or self.inner
         return Planned(
@@ -69,6 +76,7 @@ class Subject:
             shapes={spec.name: spec.shape for spec in parameter_table(self.recipe.model)},
             cache=lambda: self.folder,
             clock=clock or StoppedClock(),
+            stage=stage,
         )
 
     def state(self) -> State:
@@ -109,10 +117,13 @@ class Subject:
         return replace(self.recipe, batch=BatchConfig(micro_batches * size, size))
 
 
-def subject_of(recipe: Recipe, backend: Backend, memory: int | None, folder: Path) -> Subject:
-    """The plan for what may be used. Unsupported: nothing fits."""
+def subject_of(
+    recipe: Recipe, backend: Backend, memory: int | None, folder: Path, profile: Profile | None = None
+) -> Subject:
+    """The plan for what may be used, by a machine's profile or the declared one. Unsupported: nothing fits."""
     found = limits_of(backend, memory, machine.free_disk(folder))
-    layout = choose_layout([recipe], found, cuda=isinstance(backend, CudaBackend), threads=backend.threads)
+    cuda = isinstance(backend, CudaBackend)
+    layout = choose_layout([recipe], found, cuda=cuda, threads=backend.threads, profile=profile)
     if isinstance(backend, CudaBackend) and found.memory is not None and (memory is not None or layout.plan.pieces):
         backend.ops.device.limit(found.memory)
     return Subject(recipe, backend, layout, folder)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,7 @@ from auditkit.formats.recipe import Recipe
 from auditkit.measure.clock import Clock, clock_of
 from auditkit.measure.energy import meter_of
 from auditkit.measure.profile import Line, Log, timed_device, timed_ops
+from auditkit.measure.stages import Stages
 from auditkit.measure.subject import Subject, tokens_of
 from auditkit.model.network import prepare
 from auditkit.model.state import State, state_digests
@@ -34,6 +37,7 @@ class StepTimes:
     joules       that the device used for one, where it says and the time is long enough for its counter
     update       from the last micro-batch to the new state: rounding, norm, digest of the gradient, AdamW
     digest       of all tensors of the new state; 0 where a plan makes it within the update
+    parts, waits under a plan that works in pieces: of all `counted`, by part, and how long work waited for copies there
     """
 
     micro_batch: float
@@ -43,6 +47,8 @@ class StepTimes:
     counted: int
     peak_bytes: int | None
     joules: float | None = None
+    parts: tuple[Line, ...] = ()
+    waits: tuple[Line, ...] = ()
 
     def step(self, micro_batches: int) -> float:
         """Seconds of a whole step of so many micro-batches, computed from these parts."""
@@ -53,7 +59,9 @@ def measure_parts(subject: Subject, state: State, rounds: int | None = None) -> 
     """Run a short step of `rounds` + 1 times the micro-batches that are computed together, after one that warms up;
     without `rounds` of so many that they take a few seconds.
     """
-    clock, backend = clock_of(subject.inner), subject.planned()
+    clock = clock_of(subject.inner)
+    stages = Stages(clock)
+    backend = subject.planned(stage=stages.begin)
     _one_step(backend, state, subject.part(1))  # loads the kernels
     if rounds is None:
         rounds = _rounds(subject, _one_step(backend, state, subject.part(1)))
@@ -70,6 +78,8 @@ def measure_parts(subject: Subject, state: State, rounds: int | None = None) -> 
         marks.append(clock.mark())
         if done in (subject.together, recipe.batch.micro_batches):
             used.append(meter())
+        if done == subject.together:
+            stages.restart()
 
     def one() -> tuple[Any, Any]:
         new, _ = backend.step(state, tokens_of(recipe), recipe, on_micro_batch=told)
@@ -77,7 +87,9 @@ def measure_parts(subject: Subject, state: State, rounds: int | None = None) -> 
         state_digests(new, recipe, backend.ops).root(new.step)
         return updated, clock.mark()
 
-    updated, hashed = backend.on_device(one)
+    with _watched(subject.inner, stages):
+        updated, hashed = backend.on_device(one)
+    parts, waits = stages.lines(marks[-1])
     seconds = clock.seconds(marks[subject.together - 1], marks[-1])
     return StepTimes(
         micro_batch=_between(marks, subject.together, clock),
@@ -87,7 +99,23 @@ def measure_parts(subject: Subject, state: State, rounds: int | None = None) -> 
         counted=max(1, len(marks) - subject.together),
         peak_bytes=peak(subject.inner),
         joules=_joules(used, seconds, len(marks) - subject.together),
+        parts=tuple(parts),
+        waits=tuple(waits),
     )
+
+
+@contextmanager
+def _watched(backend: Backend, stages: Stages) -> Iterator[None]:
+    """Let `stages` note how long a card's work waits for copies."""
+    if not isinstance(backend, CudaBackend):
+        yield
+        return
+    transfers = backend.ops.device.transfers
+    before, transfers.watch = transfers.watch, stages.wait
+    try:
+        yield
+    finally:
+        transfers.watch = before
 
 
 def _joules(used: list[float | None], seconds: float, micro_batches: int) -> float | None:
@@ -137,7 +165,7 @@ def peak(backend: Backend) -> int | None:
     if not isinstance(backend, CudaBackend):
         return None
     pool = getattr(backend.ops.device, "pool", None)  # an emulated device has none
-    return None if pool is None else int(pool.total_bytes())
+    return None if pool is None else max(int(pool.total_bytes()), int(getattr(pool, "peak", 0)))
 
 
 @dataclass(frozen=True)

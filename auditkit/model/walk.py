@@ -29,7 +29,9 @@ from auditkit.numerics.arrays import F32, I64, IntArray
 from auditkit.numerics.exact_sum import GRADIENT_UNIT
 from auditkit.numerics.nonfinite import NonFinite
 
-STAGES = FORWARD, OF_HEAD, AGAIN, BACKWARD, TABLES = "forward", "head", "forward again", "backward", "tables"
+FORWARD, OF_HEAD, AGAIN, BACKWARD, TABLES, LEAVES = STAGES = (
+    "forward", "head", "forward again", "backward", "tables", "leaves",
+)  # fmt: skip
 Keys = Sequence[object]  # what arrays of a micro-batch are called
 
 _LIMIT = 1 << 62
@@ -89,6 +91,7 @@ class Walk:
         for layer in reversed(range(len(self._layers))):
             self._backward(layer, batches)
         self._tables(batches, more)
+        self._stage(LEAVES)
         return [MicroBatchLeaf(batch.loss_sum, self._root(batch)) for batch in batches]
 
     def _names(self, prefix: str) -> list[str]:

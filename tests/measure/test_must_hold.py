@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.must_hold import MEASUREMENTS, rows
+from bench.must_hold import MEASUREMENTS, against_plain, rows, wanted_of
 from bench.rows import Row
 
 TIMES = {"step": 150.0, "micro_batch": 0.125, "digest": 0.01, "peak_bytes": 100 << 30}
@@ -59,6 +59,19 @@ def test_what_was_not_measured_is_no_row() -> None:
     assert list(rows({})) == []
     assert [row.name for row in rows({"whole": found()["whole"]})] == ["whole step"]
     assert "16GiB: step" not in by_name(found(**{"16GiB": {}}))
+
+
+def test_a_plan_alone_is_compared_with_a_micro_batch_in_all_of_the_memory() -> None:
+    assert wanted_of(["16GiB"]) == ["plain", "16GiB"]
+    assert wanted_of(["parts", "8GiB"]) == ["parts", "8GiB"]
+    assert wanted_of(["torch"]) == ["torch"] and "plain" not in wanted_of(None)
+    plan = {"times": TIMES | {"micro_batch": 0.13, "peak_bytes": 15 << 30, "counted": 8}, "predicted": 1.05}
+    alone = {"plain": {"times": TIMES}, "16GiB": plan}
+    made = {(row.name, row.unit): row for row in against_plain(alone)}
+    assert made["16GiB: micro-batch", "times"].passes and made["16GiB: held by the pool", "GiB"].passes
+    assert not list(against_plain({"16GiB": plan})) and not list(rows(alone))
+    slow = plan | {"times": plan["times"] | {"micro_batch": 0.14, "peak_bytes": 17 << 30}}
+    assert [row.passes for row in against_plain(alone | {"16GiB": slow}) if row.bar] == [False, False]
 
 
 def test_measurements_have_different_names() -> None:
