@@ -103,6 +103,7 @@ class CudaOps:
     join_rows = _on_device(layout.join_rows)
     columns = _on_device(layout.columns)
     TensorDigest = _on_device(blake3.TensorDigest)
+    read_digests = _on_device(blake3.read_digests)
     digests = _on_device(blake3.digests)
     block_nodes = _on_device(blake3.block_nodes)
     rms_norm_forward = _on_device(rms_norm.rms_norm_forward)

@@ -93,11 +93,36 @@ class TensorDigest:
 
     def digest(self) -> Digest:
         """The digest of all pieces; waits for the device."""
-        if self._words is not None:
-            return self._device.download(self._words).astype("<u4").tobytes().hex()
+        return read_digests(self._device, [self])[0]
+
+    @property
+    def left(self) -> list[Array]:
+        """What of it is on the device, (n, 8) uint32 each."""
+        if self._hasher is not None:
+            return []
+        return self._nodes if self._words is None else [self._words]
+
+    def digest_of(self, words: npt.NDArray[np.uint32]) -> Digest:
+        """The digest, given what was `left` as (N, 8) little-endian words."""
         if self._hasher is not None:
             return self._hasher.hexdigest()
-        return join_nodes(b"".join(self._device.download(nodes).astype("<u4").tobytes() for nodes in self._nodes))
+        return join_nodes(words.tobytes()) if self._words is None else words.tobytes().hex()
+
+
+def read_digests(device: Device, made: Sequence[TensorDigest]) -> list[Digest]:
+    """The digests of tensors whose pieces are all there; waits for the device once for all of them."""
+    left = [array for one in made for array in one.left]
+    together = device.empty((sum(int(array.shape[0]) for array in left), 8), np.uint32)
+    at = 0
+    for array in left:
+        device.copy(together[at : at + array.shape[0]], array)
+        at += int(array.shape[0])
+    words, at, found = device.download(together).astype("<u4"), 0, []
+    for one in made:
+        count = sum(int(array.shape[0]) for array in one.left)
+        found.append(one.digest_of(words[at : at + count]))
+        at += count
+    return found
 
 
 def _part_nodes(device: Device, part: Array, first: int, size: int) -> Array:

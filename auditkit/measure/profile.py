@@ -96,6 +96,9 @@ class _TimedDigest:
     def digest(self) -> Any:
         return self._log.timed("TensorDigest.digest", self._digest.digest)
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._digest, name)
+
 
 class _TimedDevice:
     """Passes everything on; launches are timed under the kernel's name."""

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.tensors import GradientTexts
@@ -92,7 +91,10 @@ class Walk:
             self._backward(layer, batches)
         self._tables(batches, more)
         self._stage(LEAVES)
-        return [MicroBatchLeaf(batch.loss_sum, self._root(batch)) for batch in batches]
+        names = list(self._specs)
+        found = self._ops.read_digests([batch.digests[name] for batch in batches for name in names])
+        roots = (self._texts.root(found[at : at + len(names)]) for at in range(0, len(found), len(names)))
+        return [MicroBatchLeaf(batch.loss_sum, root) for batch, root in zip(batches, roots, strict=True)]
 
     def _names(self, prefix: str) -> list[str]:
         return [name for name in self._specs if name.startswith(prefix)]
@@ -323,9 +325,6 @@ class Walk:
         if name not in batch.digests:
             batch.digests[name] = self._ops.TensorDigest(8 * _elements(self._specs[name]))
         batch.digests[name].add(sums)
-
-    def _root(self, batch: MicroBatch) -> Digest:
-        return self._texts.root([batch.digests[name].digest() for name in self._specs])
 
 
 def _kept(layer: int) -> str:

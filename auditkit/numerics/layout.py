@@ -90,3 +90,8 @@ class TensorDigest:
     def digest(self) -> Digest:
         """The digest of all pieces."""
         return self._hasher.hexdigest()
+
+
+def read_digests(made: Sequence[TensorDigest]) -> list[Digest]:
+    """The digests of tensors whose pieces are all there."""
+    return [one.digest() for one in made]

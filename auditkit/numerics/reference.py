@@ -17,6 +17,7 @@ from auditkit.numerics.layout import (
     join_rows,
     merge_heads,
     place,
+    read_digests,
     split_heads,
 )
 from auditkit.numerics.lists import adamw, add_sums, from_fixed, largest, squares
@@ -77,6 +78,7 @@ __all__ = [
     "quantise_both",
     "quantise_keep",
     "quantise_t",
+    "read_digests",
     "rms_norm_backward",
     "rms_norm_forward",
     "rms_norm_keep",

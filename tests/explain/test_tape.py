@@ -22,7 +22,8 @@ from tests.golden.make_training import RECIPES, tokens_of
 # No array of the specification comes out of these; what they give shows in the op that takes it.
 OPAQUE = {
     "quantise", "quantise_t", "quantise_both", "quantise_keep", "kept_columns", "weight_rows", "weight_rows_t",
-    "rope_table", "digests", "block_nodes", "TensorDigest", "check_finite", "largest", "place", "bring", "host",
+    "rope_table", "digests", "block_nodes", "TensorDigest", "read_digests", "check_finite", "largest", "place", "bring",
+    "host",
 }  # fmt: skip
 # Noted as the ops that they are made of.
 COMPOSED = {"rms_norm_keep", "swiglu_keep", "swiglu_backward_both"}

@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from auditkit.formats import blake3_tree
 from auditkit.formats.digest import content_digest, keyed_digest
-from auditkit.kernels.blake3 import TensorDigest, _levels, block_nodes, digest_words, digests
+from auditkit.kernels.blake3 import TensorDigest, _levels, block_nodes, digest_words, digests, read_digests
 from tests.kernels.emulator import EmulatedDevice
 from tests.kernels.on_devices import EMULATOR_MARKS, GPU_MARKS, real_device
 
@@ -256,3 +256,21 @@ def test_a_tensor_that_comes_in_pieces(device: Any, length: int, cut: int, key: 
     for at in range(0, length, cut):
         digest.add(device.upload(x[at : at + cut]))
     assert digest.digest() == (content_digest(x) if key is None else keyed_digest(key, x))
+
+
+def test_tensors_are_read_together(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole ones, ones in pieces of whole blocks, and one that the host hashes; one copy for all of them."""
+    given = [(5, 5), (400_000, 262_144), (131_072, 131_072), (300_000, 999), (0, 1), (262_145, 131_072)]
+    made, want = [], []
+    for seed, (length, cut) in enumerate(given):
+        x = np.random.default_rng(seed).integers(0, 256, length, np.uint8)
+        made.append(TensorDigest(device, length))
+        for at in range(0, max(1, length), cut):
+            made[-1].add(device.upload(x[at : at + cut]))
+        want.append(content_digest(x))
+    copies = []
+    download = device.download
+    monkeypatch.setattr(device, "download", lambda array: copies.append(1) or download(array))
+    assert read_digests(device, made) == want
+    assert len(copies) == 1
+    assert read_digests(device, []) == []
