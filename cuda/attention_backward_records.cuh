@@ -29,11 +29,10 @@ struct KeyRecord {
     i32 largest_k, largest_v;
     float4 factors[32], weights[32];
 };
-// Of queries, for dV. Header: norm of q, unused, whether all y are tame. {2^(x_q - 13), m}, {2^y}.
+// Of queries, for dV. Header: norm of q. {2^(x_q - 13), m}, {2^y}.
 struct ShareRecord {
     static constexpr int VECTORS = 3;
-    float norm, unused;
-    i32 tame, unused_too;
+    float norm, unused[3];
     float4 scores[32];
     float2 weights[32];
 };

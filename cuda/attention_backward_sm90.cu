@@ -65,7 +65,7 @@ GLOBAL void __launch_bounds__(NORM_THREADS)
     Query of[2];
     i32 y[2];
     float factor[2], weight[2];
-    bool tame = true, tame_y = true;
+    bool tame = true;
     i32 inner_exponent = -149;
     for (int b = 0; b < 2; b++) {
         i32 at = lane * 2 + b;
@@ -76,8 +76,7 @@ GLOBAL void __launch_bounds__(NORM_THREADS)
             y[b] = of_z(pairs[first + at]);
         }
         tame = tame && of[b].tame();
-        tame_y = tame_y && y[b] <= 100;
-        // 2^y below 2^-126: its weights are 0 under a tame bound.
+        // Under a tame bound, which is no less than y, weights are 0 where 2^y is below 2^-126.
         weight[b] = y[b] < -126 || y[b] > 100 ? 0.0f : power_of_two(y[b]);
         factor[b] = some_factor(of[b].of_q);
         inner_exponent = max(inner_exponent, is_finite(of[b].inner) ? row_exponent(of[b].inner) : 1000);
@@ -90,14 +89,12 @@ GLOBAL void __launch_bounds__(NORM_THREADS)
     slope.sums[lane] = make_float4(of[0].sum, of[1].sum, 1.0f / of[0].sum, 1.0f / of[1].sum);
     slope.weights[lane] = make_float2(scale * some_weight(of[0].of_q, 0), scale * some_weight(of[1].of_q, 0));
     tame = __all_sync(WARP, tame) != 0;
-    tame_y = __all_sync(WARP, tame_y) != 0;
     i32 largest = warp_max_int(max(of[0].of_q, of[1].of_q)), gradient = warp_max_int(max(of[0].of_gradient, of[1].of_gradient));
     inner_exponent = warp_max_int(inner_exponent);
     i32 top = warp_max_int(max(y[0], y[1]));
     if (lane == 0) {
         // An infinite norm lets no dot be tame.
         share.norm = slope.norms[0] = norms[blockIdx.x] = tame ? norm : float_of(0x7f800000u);
-        share.tame = tame_y;
         slope.norms[1] = norms[groups * blocks + blockIdx.x] = of_dout;
         slope.largest_q = largest;
         slope.largest_gradients = pair_of(gradient, inner_exponent);

@@ -272,7 +272,7 @@ __device__ __forceinline__ void attend(const Given& g, const Chunk& c, C cells, 
     using P = Pipe<C>;
     u32 address = shared_address(memory), ring = (address + 1023) & ~1023u;
     i8* shared = memory + (ring - address);
-    u32 rank = C::CLUSTER == 1 ? 0 : cluster_rank();
+    u32 rank = blockIdx.x % C::CLUSTER;
     constexpr u32 READERS = 4 * C::CLUSTER * (C::SUMS ? 1 : C::SCORERS);
     if (threadIdx.x == 0) {
         init_ring<C::ROW_STAGES>(ring + P::ROW_FULL, 1, 4 * C::SCORERS);

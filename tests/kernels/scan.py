@@ -75,14 +75,14 @@ def _texts(cubin: bytes) -> Iterator[tuple[str, bytes]]:
             yield name.removeprefix(".text."), cubin[section[4] : section[4] + section[5]]
 
 
-def fused(cubin: bytes, ptx: str) -> list[str]:
-    """`kernel: n FFMA` for kernels whose PTX has no division and no root and does not fuse as often itself."""
+def fused(cubin: bytes, ptx: str, allowed: frozenset[str] = frozenset()) -> list[str]:
+    """`kernel: n FFMA` for kernels whose PTX has no division, no root and not as many of the allowed opcodes."""
     in_ptx = opcodes(ptx)
     found = []
     for kernel, counts in instructions(cubin).items():
         iterated = any(op.split(".")[0] in ITERATED and not FLOATS.isdisjoint(op.split(".")) for op in in_ptx[kernel])
         if not iterated:
-            asked = {name: in_ptx[kernel][f"fma.rn.{kind}"] for name, kind in (("FFMA", "f32"), ("DFMA", "f64"))}
+            asked = {"FFMA": in_ptx[kernel]["fma.rn.f32"] if "fma.rn.f32" in allowed else 0, "DFMA": 0}
             found += [f"{kernel}: {counts[n]} {name}" for n, name in FUSED.items() if counts[n] > asked[name]]
     return found
 

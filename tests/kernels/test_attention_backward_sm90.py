@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from auditkit.kernels import attention as kernels
-from auditkit.kernels.attention_backward_sm90 import SOURCE
+from auditkit.kernels import attention_backward_sm90 as fused
+from auditkit.kernels.source import source_folder
 from auditkit.numerics import attention as reference
 from tests.kernels.emulator import EmulatedDevice
 from tests.kernels.on_devices import EMULATOR_MARKS
@@ -52,7 +56,7 @@ SHAPES = [
 def test_shapes(shape: tuple[int, ...]) -> None:
     device: Any = EmulatedDevice()
     check(device, shape, inputs(shape, "normal", 1))
-    names = {kernel.removeprefix("attention_backward_") for op, kernel in device.launches if op == SOURCE}
+    names = {kernel.removeprefix("attention_backward_") for op, kernel in device.launches if op == fused.SOURCE}
     assert names == KERNELS
 
 
@@ -86,7 +90,7 @@ def hostile(kind: str, shape: tuple[int, ...]) -> tuple[Any, Any, Any, Any]:
         k[:, :, 0] = q[:, :1, 150] * np.float32(8)
         q *= np.float32(2)
     if kind == "large gradients":  # beyond binary32 when lifted
-        dout, v = dout * powers(rng, dout.shape, 30, 45), v * np.float32(2**12)
+        dout, v = dout * powers(rng, dout.shape, 30, 45), v * np.float32(2**20)
     if kind == "small gradients":
         dout, v = dout * powers(rng, dout.shape, -48, -30), v * powers(rng, v.shape, -40, -20)
     if kind == "tiny gradients":  # dS is subnormal
@@ -116,6 +120,41 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+def one_takes_all(depth: float, gradient: int, first: int, others: int, keys: int) -> tuple[Any, Any, Any, Any]:
+    """All queries see the first key, and e is e^-depth or so for all others. dP and D of the first are the same number,
+    so that bounds are made of the others alone. All powers of two: of dO, of the first v, of others, of k over q.
+    """
+    rng, shape = np.random.default_rng(8), (1, 1, 200, 128)
+    peak = np.float32(np.sqrt(depth / np.sqrt(128)))
+    q = peak + rng.standard_normal(shape).astype(np.float32) * np.float32(0.1)
+    k = rng.standard_normal(shape).astype(np.float32) * np.float32(0.05)
+    k[:, :, 0] = peak
+    q[..., 127], k[..., 127] = 15, 0  # so that the integers of a row are not all large, and dots fit int32
+    dout, v = (rng.choice(np.array([-1, 1], np.float32), shape) for _ in range(2))
+    dout[..., :64] = 0
+    dout *= np.float32(2.0**gradient)
+    v[:, :, 0] *= np.float32(2.0**first)
+    v[:, :, 1:] *= np.float32(2.0**others)
+    return q * np.float32(2.0**-keys), k * np.float32(2.0**keys), v, dout
+
+
+# What the limits of the short forms are for, where only one of them stands in the way: dP large; D large; weights of
+# large keys, of large queries, whose dS is subnormal. Then both large, and what is too small for any bound.
+LIMITS = [
+    (88, 12, -48, 12, 0),
+    (88, 6, 18, -45, 0),
+    (46, -31, -31, -31, 22),
+    (46, -31, -31, -31, -22),
+    (88, 12, 12, 12, 0),
+    (100, 20, 20, 20, 0),
+]
+
+
+@pytest.mark.parametrize(("depth", "gradient", "first", "others", "keys"), LIMITS)
+def test_bounds_of_what_is_nearly_nothing(depth: float, gradient: int, first: int, others: int, keys: int) -> None:
+    check(EmulatedDevice(), (1, 1, 1, 200, 128, 0), one_takes_all(depth, gradient, first, others, keys))
+
+
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_what_the_short_forms_do_not_take(kind: str) -> None:
     device: Any = EmulatedDevice()
@@ -127,6 +166,22 @@ def test_what_the_short_forms_do_not_take(kind: str) -> None:
 @pytest.mark.parametrize("shape", [(2, 2, 1, 100, 128, 0), (1, 4, 2, 90, 128, 33)], ids=str)
 def test_whatever_memory_holds_and_in_whatever_order(shape: tuple[int, ...], seed: int, poison: int) -> None:
     check(EmulatedDevice(seed=seed, poison=poison), shape, inputs(shape, "normal", 3))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pairs_of_blocks(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two blocks that share the columns, whether or not the shipped kernels do: the bits stay."""
+    sources = shutil.copytree(source_folder(), tmp_path / "cuda")
+    header = sources / "attention_backward_records.cuh"
+    text = header.read_text(encoding="utf-8")
+    assert "ATTENTION_CLUSTER 1" in text
+    header.write_text(text.replace("ATTENTION_CLUSTER 1", "ATTENTION_CLUSTER 2"), encoding="utf-8")
+    for name in ("SCAN", "QUERY", "SHARE", "SLOPE"):
+        monkeypatch.setattr(fused, name, replace(getattr(fused, name), cluster=2))
+    device = EmulatedDevice(seed=seed, sources=sources)
+    device.multiprocessors = 4
+    for shape in ((1, 3, 1, 150, 128, 0), (2, 1, 1, 70, 128, 30)):
+        check(device, shape, inputs(shape, "normal", seed))
 
 
 def test_a_window_with_whole_tiles() -> None:

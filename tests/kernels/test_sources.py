@@ -34,6 +34,8 @@ ASYNCHRONOUS: list[tuple[str, tuple[str, ...], set[str]]] = [
     ("exact_dot_sm90", ("DOT_STAGED=1", "DOT_STAGES=3"), {"168"}),
     ("attention_forward_sm90", (), {"128", "32"}),
     ("attention_forward_sm90", ("ATTENTION_CLUSTER=2",), {"128", "32"}),
+    ("attention_backward_sm90", (), {"128", "168", "32"}),
+    ("attention_backward_sm90", ("ATTENTION_CLUSTER=2",), {"128", "168", "32"}),
 ]
 
 nvrtc = [pytest.mark.parametrize("architecture", ARCHITECTURES), *NVRTC_MARKS]
@@ -59,6 +61,10 @@ PAIRS = [(path, name) for path in KERNELS for name in ARCHITECTURES if target(pa
 class TestEachKernel:
     pytestmark = NVRTC_MARKS
 
+    @staticmethod
+    def allowed(path: Path) -> frozenset[str]:
+        return frozenset({"fma.rn.f32"} if path.stem in FUSED_BY_DESIGN else ())
+
     def test_it_compiles_without_a_warning_or_a_spill(self, path: Path, architecture: str) -> None:
         done = compiled(path, architecture)
         assert not COMPLAINTS.search(done.log)
@@ -70,13 +76,12 @@ class TestEachKernel:
     def test_its_ptx_holds_nothing_flushed_fused_or_approximate(self, path: Path, architecture: str) -> None:
         ptx = compiled(path, architecture).ptx
         assert sum(counts.total() for counts in scan.opcodes(ptx).values()) > 20
-        allowed = {"fma.rn.f32"} if path.stem in FUSED_BY_DESIGN else set()
-        assert not scan.complaints(ptx, frozenset(allowed))
+        assert not scan.complaints(ptx, self.allowed(path))
 
     def test_its_machine_code_fuses_nothing(self, path: Path, architecture: str) -> None:
         done = compiled(path, architecture)
         assert scan.instructions(done.cubin).keys() <= scan.opcodes(done.ptx).keys()
-        assert not scan.fused(done.cubin, done.ptx)
+        assert not scan.fused(done.cubin, done.ptx, self.allowed(path))
 
 
 @with_nvrtc
@@ -140,6 +145,6 @@ def test_the_asynchronous_products_keep_their_sums_in_registers(
     )  # fmt: skip
     assert done.returncode == 0 and not COMPLAINTS.search(done.stderr), done.stderr
     spills = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", done.stderr)
-    assert len(spills) == 4 and set(spills) == {("0", "0", "0")}
+    assert len(spills) >= 4 and set(spills) == {("0", "0", "0")}
     assert set(re.findall(r"Used (\d+) registers", done.stderr)) == registers
     assert not scan.local_memory(out.read_bytes())
