@@ -79,7 +79,7 @@ __device__ __forceinline__ bool sees_cell(const Tile& t, i32 cell) {
 
 // What the backward kernels with sums choose.
 struct BackwardSum {
-    static constexpr bool SUMS = true, ROW_SUMS = false;
-    static constexpr int SCORERS = 2, CLUSTER = ATTENTION_CLUSTER, SUM_STAGES = 2;
+    static constexpr bool SUMS = true, ROW_SUMS = false, TWO_SETS = false;
+    static constexpr int SCORERS = 2, TOGETHER = 1, CLUSTER = ATTENTION_CLUSTER, SUM_STAGES = 2;
     static constexpr int SCORER_REGISTERS = 120, SUMMER_REGISTERS = 224;
 };

@@ -64,8 +64,8 @@ GLOBAL void __launch_bounds__(NORM_THREADS)
 
 // Row maxima m and bounds X, [groups][T * R].
 struct Scan {
-    static constexpr bool QUERIES = true, SUMS = false, ROW_SUMS = false;
-    static constexpr int PRODUCTS = 1, VECTORS = KEY_NUMBERS, SCORERS = 3, CLUSTER = ATTENTION_CLUSTER;
+    static constexpr bool QUERIES = true, SUMS = false, ROW_SUMS = false, TWO_SETS = true;
+    static constexpr int PRODUCTS = 1, VECTORS = KEY_NUMBERS, SCORERS = 3, TOGETHER = 2, CLUSTER = ATTENTION_CLUSTER;
     static constexpr int ROW_STAGES = 1, COLUMN_STAGES = 4, SUM_STAGES = 0;
     static constexpr int SCORER_REGISTERS = 152;
 
@@ -151,8 +151,8 @@ struct Scan {
 
 // Weights of the value rows, their sums, and what these are divided by.
 struct Sum {
-    static constexpr bool QUERIES = true, SUMS = true, ROW_SUMS = true, UNSIGNED = true;
-    static constexpr int PRODUCTS = 1, VECTORS = KEY_NUMBERS, SCORERS = 2, CLUSTER = ATTENTION_CLUSTER;
+    static constexpr bool QUERIES = true, SUMS = true, ROW_SUMS = true, UNSIGNED = true, TWO_SETS = true;
+    static constexpr int PRODUCTS = 1, VECTORS = KEY_NUMBERS, SCORERS = 2, TOGETHER = 1, CLUSTER = ATTENTION_CLUSTER;
     static constexpr int ROW_STAGES = 2, COLUMN_STAGES = 2, SUM_STAGES = 3;
     static constexpr int SCORER_REGISTERS = 120, SUMMER_REGISTERS = 224;
 

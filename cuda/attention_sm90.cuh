@@ -12,7 +12,7 @@
 //   PRODUCTS       1: rows[0] with columns[0]; 2: rows[1] with columns[1] too
 //   SUMS           whether weights are summed; UNSIGNED: whether no weight is negative
 //   ROW_SUMS       whether results are divided by sums of the scorers, C::sum(half), in units of 2^-30
-//   SCORERS, *_STAGES, CLUSTER, *_REGISTERS   choices that change no bit
+//   SCORERS, TOGETHER (how many of them multiply at a time), TWO_SETS, *_STAGES, CLUSTER, *_REGISTERS   choices that change no bit
 //   VECTORS        numbers of a column in its tile's record: HEADER bytes, the first PRODUCTS of whose floats are norms of the
 //                  tile's columns (attention_norms.cuh), then of each pair of columns [VECTORS][2] floats
 //   begin(group, row, l)   new rows, row and row + 8 of this thread (the last, where there are fewer); whether they are tame. i32
@@ -109,31 +109,59 @@ __device__ __forceinline__ void load_turned(const Given& g, const Chunk& c, u32 
     }
 }
 
-// The dots of a tile: exact as int32, or modulo 2^32 with R / 2^24, rounded down, in four bits each of `upper`, if `keep`.
-__device__ __forceinline__ void multiply_tile(i32 (&v)[32], u32 (&upper)[4], u32 rows, u32 columns, bool keep) {
+// d += one plane of rows . the same of columns, all DIM of K; a group of products.
+__device__ __forceinline__ void multiply_plane(i32 (&d)[32], u32 rows, u32 columns, int plane, bool add) {
+    product_fence();
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        u32 inside = plane * PLANE + i / 2 * BLOCK_BYTES + i % 2 * 32;
+        product_s8(d, advanced(operand_of(rows), inside), advanced(operand_of(columns), inside), add || i > 0);
+    }
+    product_commit();
+}
+
+__device__ __forceinline__ void scale_by(i32 (&d)[32], u32 by) {
+#pragma unroll
+    for (int i = 0; i < 32; i++) d[i] = times(d[i], by);
+}
+
+// R / 2^24, rounded down, in four bits each.
+__device__ __forceinline__ void keep_upper(u32 (&upper)[4], const i32 (&r)[32]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        upper[i] = 0;
+#pragma unroll
+        for (int k = 0; k < 8; k++) upper[i] |= ((u32)(r[8 * i + k] >> 24) & 15u) << (4 * k);
+    }
+}
+
+// The dots of a tile: exact as int32, or modulo 2^32 with `upper` of R, if `keep`. The barrier `turn`, if it is not 0, ends when the
+// last group of products is under way. In one set of sums: R, then S R + L with S = -128 / 127, then times -127.
+__device__ __forceinline__ void multiply_in_one_set(i32 (&v)[32], u32 (&upper)[4], u32 rows, u32 columns, bool keep, u32 turn) {
 #pragma unroll 1
     for (int plane = 0; plane < 3; plane++) {
-        product_fence();
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            u32 inside = i / 2 * BLOCK_BYTES + i % 2 * 32;
-            product_s8(v, advanced(operand_of(rows), inside), advanced(operand_of(columns), inside), plane > 0 || i > 0);
-        }
-        product_commit();
+        multiply_plane(v, rows, columns, plane, plane > 0);
+        if (plane == 2 && turn != 0) arrive(turn);
         product_wait<0>(v);
-        if (keep && plane == 1)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                upper[i] = 0;
-#pragma unroll
-                for (int k = 0; k < 8; k++) upper[i] |= ((u32)(v[8 * i + k] >> 24) & 15u) << (4 * k);
-            }
-        u32 by = plane == 0 ? 127u : plane == 1 ? BEFORE_LAST : MINUS_127;
-#pragma unroll
-        for (int i = 0; i < 32; i++) v[i] = times(v[i], by);
-        rows += PLANE;
-        columns += PLANE;
+        if (keep && plane == 1) keep_upper(upper, v);
+        scale_by(v, plane == 0 ? 127u : plane == 1 ? BEFORE_LAST : MINUS_127);
     }
+}
+// The same, where registers allow, in two sets for R and L: a group is under way while the sums of the one before are worked on.
+__device__ __forceinline__ void multiply_in_two_sets(i32 (&v)[32], u32 (&upper)[4], u32 rows, u32 columns, bool keep, u32 turn) {
+    i32 low[32] = {};
+    multiply_plane(v, rows, columns, 0, false);
+    multiply_plane(low, rows, columns, 2, false);
+    product_wait_before<1>(v);
+    scale_by(v, 127);
+    multiply_plane(v, rows, columns, 1, true);
+    arrive(turn);
+    product_wait_before<1>(low);
+    scale_by(low, MINUS_127);
+    product_wait<0>(v);
+    if (keep) keep_upper(upper, v);
+#pragma unroll
+    for (int i = 0; i < 32; i++) v[i] = (i32)((u32)v[i] * 128u + (u32)low[i]);
 }
 
 // Dots modulo 2^32 to rounded dots, as bits: two cells of a row at a time, in a loop that turns the arrays round, for it is rarely
@@ -168,6 +196,9 @@ __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, 
     u32 round = 0, passed = 0;  // units and tiles: where all rings stand
     Limits* limits = (Limits*)(shared + P::LIMIT) + scorer * 4 + warp;
     i32 v[C::PRODUCTS][32] = {};
+    // Tiles are multiplied in order, so many at a time: else all would multiply, and then all wait for their own instructions.
+    if (scorer == 0)
+        for (int i = 0; i < C::TOGETHER; i++) arrive(ring + P::TURN + 8 * i);
 #pragma unroll 1
     for (Unit u = unit_at<C>(c, 0, rank); u.exists; u = unit_at<C>(c, ++round, rank)) {
         Place<C::ROW_STAGES> row(round);
@@ -202,14 +233,21 @@ __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, 
             bool whole = at >= limits->first && at + BLOCK_ROWS - 1 <= limits->last;
 #pragma unroll
             for (int p = 0; p < C::PRODUCTS; p++) fast = fast && limits->norms[p] * ((const float*)t.record)[p] < 2147480000.0f;
+            u32 order = C::SUMS ? passed : passed * C::SCORERS + scorer;
+            u32 next = ring + P::TURN + 8 * ((order + C::TOGETHER) % P::TURNS);
+            Place<P::TURNS> turn(order);
+            mbarrier_wait(ring + P::TURN + 8 * turn.slot, turn.parity);
 #pragma unroll
             for (int p = 0; p < C::PRODUCTS; p++) {
                 u32 upper[4] = {};
-                multiply_tile(v[p], upper, from_rows + p * OPERAND, from_columns + p * OPERAND, !fast);
-                if (!fast) {
+                if constexpr (C::TWO_SETS)
+                    multiply_in_two_sets(v[p], upper, from_rows, from_columns, !fast, next);
+                else
+                    multiply_in_one_set(v[p], upper, from_rows + p * OPERAND, from_columns + p * OPERAND, !fast,
+                                        p + 1 == C::PRODUCTS ? next : 0);
+                if (!fast)
                     round_tile(v[p], upper, t, g.row_exponents[p] + (i64)u.group * c.rows,
                                g.column_exponents[p] + (i64)u.group * c.columns, c);
-                }
             }
             arrive_at_all<C::CLUSTER>(ring + P::COLUMN_EMPTY + 8 * column.slot);
             if (C::SUMS) mbarrier_wait(ring + P::DIGIT_EMPTY + 8 * digit.slot, digit.parity ^ 1);
@@ -282,6 +320,7 @@ __device__ __forceinline__ void attend(const Given& g, const Chunk& c, C cells, 
             init_ring<C::SUM_STAGES>(ring + P::DIGIT_FULL, 4, 4);
             init_ring<1>(ring + P::TOTAL_FULL, 4 * C::SCORERS, 4);
         }
+        for (int i = 0; i < P::TURNS; i++) mbarrier_init(ring + P::TURN + 8 * i, 4);
         mbarrier_init_fence();
     }
     if (C::CLUSTER == 1)

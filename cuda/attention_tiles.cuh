@@ -32,7 +32,9 @@ struct Pipe {
     static constexpr int TURNED_FULL = COLUMN_EMPTY + 8 * C::COLUMN_STAGES, TURNED_EMPTY = TURNED_FULL + 8 * C::SUM_STAGES;
     static constexpr int DIGIT_FULL = TURNED_EMPTY + 8 * C::SUM_STAGES, DIGIT_EMPTY = DIGIT_FULL + 8 * C::SUM_STAGES;
     static constexpr int TOTAL_FULL = DIGIT_EMPTY + 8 * C::SUM_STAGES, TOTAL_EMPTY = TOTAL_FULL + 8;
-    static constexpr int LIMIT = (TOTAL_EMPTY + 8 + 15) / 16 * 16, BYTES = LIMIT + C::SCORERS * 4 * 32;  // Limits of each warp
+    // Of the scorers' turns at the tensor cores: twice as many as scorers, so that none is ahead by a whole round.
+    static constexpr int TURNS = 2 * C::SCORERS, TURN = TOTAL_EMPTY + 8;
+    static constexpr int LIMIT = (TURN + 8 * TURNS + 15) / 16 * 16, BYTES = LIMIT + C::SCORERS * 4 * 32;  // Limits of each warp
     static_assert(BYTES + 1024 <= 227 * 1024, "more shared memory than a block may have");
 
     static constexpr int THREADS = WARPGROUP * (1 + C::SCORERS + (C::SUMS ? 1 : 0));

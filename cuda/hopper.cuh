@@ -115,6 +115,13 @@ __device__ __forceinline__ void product_wait(i32 (&d)[COUNT]) {
 #pragma unroll
         for (int i = 0; i < COUNT; i++) asm volatile("" : "+r"(d[i])::"memory");  // no use of a sum moves above
 }
+// The same where the products of `d` are in none of these groups: d holds its sums.
+template <int N, int COUNT>
+__device__ __forceinline__ void product_wait_before(i32 (&d)[COUNT]) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+r"(d[i])::"memory");
+}
 
 #define SUMS8(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]), "+r"(d[i + 6]), \
     "+r"(d[i + 7])

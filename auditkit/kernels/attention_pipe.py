@@ -50,7 +50,7 @@ class Pipe:
         """Bytes of shared memory."""
         operands = self.row_stages * self.rows // TILE + self.column_stages
         records = self.column_stages + (self.scorers if self.sum_stages else 1)
-        barriers = 2 * (self.row_stages + self.column_stages + 2 * self.sum_stages + 1)
+        barriers = 2 * (self.row_stages + self.column_stages + 2 * self.sum_stages + 1 + self.scorers)
         return (
             operands * self.products * _OPERAND
             + self.sum_stages * (_OPERAND + _DIGITS)

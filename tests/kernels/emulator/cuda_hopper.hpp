@@ -46,6 +46,8 @@ static inline void product_fence() { emu_product_step(EMU_PRODUCT_FENCE, 0); }
 static inline void product_commit() { emu_product_step(EMU_PRODUCT_COMMIT, 0); }
 template <int N, int COUNT>
 static inline void product_wait(int (&)[COUNT]) { emu_product_step(EMU_PRODUCT_WAIT, N); }
+template <int N, int COUNT>
+static inline void product_wait_before(int (&)[COUNT]) { emu_product_step(EMU_PRODUCT_WAIT, N); }
 template <int COUNT>
 static inline void product_s8(int (&d)[COUNT], unsigned long long a, unsigned long long b, bool add) {
     static_assert(COUNT % 4 == 0 && COUNT <= 128, "wgmma has 8 to 256 columns");
