@@ -64,15 +64,14 @@ __device__ __forceinline__ void sum_up(const Chunk& c, C& cells, i8* shared, u32
                 add_weighted<C>(ll, advanced(a, 2 * BLOCK_BYTES + 32 * k), advanced(b, 2 * PLANE + 32 * k), add || k > 0);
             }
             product_commit();
-            product_wait<1>(hh);
-            if (add) release_sums<C>(ring, turn.before());
+            // At once, not while the next is under way: until then a scorer waits for the place of its digits.
+            product_wait<0>(hh);
+            product_wait<0>(ss);
+            product_wait<0>(ll);
+            release_sums<C>(ring, turn.slot);
             add = true;
             turn.next();
         }
-        product_wait<0>(hh);
-        product_wait<0>(ss);
-        product_wait<0>(ll);
-        release_sums<C>(ring, turn.before());
         i32 row = u.row + warp * 16 + lane / 4;
         float by[2] = {1.0f, 1.0f};
         if constexpr (C::ROW_SUMS) {

@@ -58,7 +58,6 @@ struct Turn {
             parity ^= 1;
         }
     }
-    __device__ __forceinline__ u32 before() const { return slot == 0 ? STAGES - 1 : slot - 1; }
 };
 
 // The same after so many turns: one count serves all rings where registers are few.
