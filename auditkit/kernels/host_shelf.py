@@ -25,7 +25,9 @@ class HostShelf:
     def put(self, key: str, arrays: Sequence[Array]) -> None:
         """Keep arrays, which must not change any more, in place of those that the key had."""
         self.drop(key)
-        self._held[key] = [self._sent(array) for array in arrays]
+        pairs = [(array, self._room_for(array)) for array in arrays]
+        self._device.transfers.send_all(pairs, self._most, id(self))
+        self._held[key] = [values for _, values in pairs]
 
     def get(self, key: str) -> list[Array] | None:
         """Copies of the arrays of a key; None if there are none."""
@@ -46,8 +48,6 @@ class HostShelf:
         for values in self._held.pop(key, []):
             self._spare.setdefault((values.shape, values.dtype.str), []).append(values)
 
-    def _sent(self, array: Array) -> Host:
+    def _room_for(self, array: Array) -> Host:
         spare = self._spare.get((array.shape, array.dtype.str))
-        values = spare.pop() if spare else self._device.transfers.host_array(array.shape, array.dtype)
-        self._device.transfers.send(array, values, self._most, id(self))
-        return values
+        return spare.pop() if spare else self._device.transfers.host_array(array.shape, array.dtype)

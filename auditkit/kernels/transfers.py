@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +22,16 @@ from auditkit.kernels import faults
 
 if TYPE_CHECKING:
     from auditkit.kernels.device import Array, Device
+
+
+@dataclass(eq=False)
+class _Copy:
+    """A copy: its end, its array in main memory, and the device's until that may go; who sends it."""
+
+    done: Any
+    values: npt.NDArray[Any]
+    array: Array | None
+    sender: int = 0
 
 
 Watch = Callable[[str, Callable[[], None]], object]  # told for what the device's work waits, and lets it wait
@@ -39,9 +51,9 @@ class Transfers:
             self.to_device, self.to_host = (cuda.Stream(non_blocking=True) for _ in range(2))
         self._pinned = cuda.PinnedMemoryPool()  # locking pages takes longer than a copy: the next step has them again
         kept += [self.to_device, self.to_host, self._pinned]
-        self._under_way: list[tuple[Any, npt.NDArray[Any]]] = []  # the end of a copy, and its array in main memory
-        self._coming: list[tuple[Any, Array]] = []  # the end of a copy to the device, and the array it writes
-        self._leaving: list[tuple[Any, Array, int]] = []  # the end of a copy to main memory, its array, who sends it
+        self._coming: deque[_Copy] = deque()  # under way to the device, in the order of their ends
+        self._leaving: deque[_Copy] = deque()  # and to main memory
+        self._last: dict[int, _Copy] = {}  # the last one under way of a host array, by its id
         self.watch: Watch = lambda what, wait: wait()
 
     def host_array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -69,14 +81,12 @@ class Transfers:
         with self._device.use():
             self._after_work(self.to_device, [values])
             array.data.copy_from_host_async(values.ctypes.data, values.nbytes, self.to_device)
-            done = self.to_device.record()
-        self._under_way.append((done, values))
-        entry = done, array
-        self._coming.append(entry)  # or its memory could be used again while it is written, if nobody asks for it
+            copy = _Copy(self.to_device.record(), values, array)
+        self._begun(self._coming, copy)  # or its memory could be used again while it is written, if nobody asks for it
 
         def arrived() -> Array:
-            self._wait("copies to the device", done)
-            self._coming = [other for other in self._coming if other is not entry]
+            self._wait("copies to the device", copy.done)
+            copy.array = None
             return array
 
         return arrived
@@ -96,8 +106,8 @@ class Transfers:
             for array, values in pairs:
                 array.data.copy_to_host_async(values.ctypes.data, array.nbytes, self.to_host)
             done = self.to_host.record()
-        self._under_way += [(done, values) for _, values in pairs]
-        self._leaving += [(done, array, sender) for array, _ in pairs]
+        for array, values in pairs:
+            self._begun(self._leaving, _Copy(done, values, array, sender))
         self._let_go(most, sender)
 
     def finish(self) -> None:
@@ -141,23 +151,32 @@ class Transfers:
         """
         self._forget_done()
         stream.wait_event(self._device.stream.record())
-        for done, values in self._under_way:
-            if any(values is array for array in arrays):
-                stream.wait_event(done)
+        for values in arrays:
+            before = self._last.get(id(values))
+            if before is not None:
+                stream.wait_event(before.done)
+
+    def _begun(self, copies: deque[_Copy], copy: _Copy) -> None:
+        copies.append(copy)
+        self._last[id(copy.values)] = copy
 
     def _forget_done(self) -> None:
-        self._under_way = [one for one in self._under_way if not one[0].done]
-        self._leaving = [one for one in self._leaving if not one[0].done]
-        self._coming = [one for one in self._coming if not one[0].done]
+        """Of each direction from the oldest on, which ends first: nobody asks CUDA of those that are behind it."""
+        for copies in (self._coming, self._leaving):
+            while copies and copies[0].done.done:
+                copy = copies.popleft()
+                if self._last.get(id(copy.values)) is copy:
+                    del self._last[id(copy.values)]
 
     def _let_go(self, most: int, sender: int) -> None:
-        own = [one for one in self._leaving if one[2] == sender]
-        held = sum(array.nbytes for _, array, _ in own)
-        while own and held > most:
-            oldest = own.pop(0)
-            held -= oldest[1].nbytes
-            self._leaving = [one for one in self._leaving if one is not oldest]
-            self._wait("copies to main memory", oldest[0])  # whoever gets this memory next writes after the copy
+        own = [copy for copy in self._leaving if copy.sender == sender and copy.array is not None]
+        held = sum(copy.values.nbytes for copy in own)
+        for copy in own:
+            if held <= most:
+                break
+            held -= copy.values.nbytes
+            self._wait("copies to main memory", copy.done)  # whoever gets this memory next writes after the copy
+            copy.array = None
 
     def _wait(self, what: str, done: Any) -> None:
         """Let the work that is launched next wait for a copy."""

@@ -24,7 +24,7 @@ class FakeStream:
         self.late = cuda.late
         self.begun = self.ended = 0  # pieces of work
         self._left: deque[Callable[[], None]] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # two streams may wait for each other in turn
 
     def __enter__(self) -> None:
         self.cuda.check_device("a stream", self.index)

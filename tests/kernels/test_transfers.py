@@ -130,6 +130,31 @@ def test_copies_of_one_host_array_wait_for_each_other(cuda: Cuda, monkeypatch: p
     assert [pair for pair in noted if pair[0] is device.stream] == [(device.stream, to_host)]  # its own, no other's
 
 
+@pytest.mark.parametrize("most", [0, 900, 1 << 20])
+def test_late_copies_in_both_directions_mix_nothing_up(cuda: Cuda, most: int) -> None:
+    """Copies that are made only when somebody waits for them; host arrays and the device's memory are used again."""
+    device, drawn = Device(0), np.random.default_rng(11)
+    cuda.late = True  # from here on, so of the copies' streams
+    shelf, held = HostShelf(device, most), dict[str, Any]()
+    for turn in range(300):
+        key = "abcd"[int(drawn.integers(4))]
+        what = ("put", "put", "expect", "get", "drop")[int(drawn.integers(5))]
+        if what == "put":
+            held[key] = numbers(turn, 10 + turn % 3)
+            shelf.put(key, [device.upload(held[key]), device.upload(held[key] + 1)])
+        elif what == "expect":
+            shelf.expect(key)
+        elif what == "drop":
+            shelf.drop(key)
+            held.pop(key, None)
+        elif key in held:
+            first, second = shelf.get(key) or [None, None]
+            assert np.array_equal(device.download(first), held[key]), turn
+            assert np.array_equal(device.download(second), held[key] + 1), turn
+        else:
+            assert shelf.get(key) is None
+
+
 def test_no_page_locked_memory_is_no_error(cuda: Cuda) -> None:
     device = Device(1)
     cuda.fails = lambda called, _number: 2 if called == "host malloc" else 0
