@@ -13,7 +13,7 @@ __device__ __forceinline__ i64 key_at(i32 group, i32 row, i32 half, i32 tokens) 
 
 // dV: weights e of the rows z.
 struct ShareSum : BackwardSum {
-    static constexpr bool QUERIES = false, UNSIGNED = true;
+    static constexpr bool QUERIES = false, UNSIGNED = true, TWO_SETS = ATTENTION_CLUSTER == 1;
     static constexpr int PRODUCTS = 1, VECTORS = ShareRecord::VECTORS, ROW_STAGES = 2, COLUMN_STAGES = 3;
 
     const i32 *k_exponents, *pairs, *bounds;

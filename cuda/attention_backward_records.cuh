@@ -81,5 +81,5 @@ __device__ __forceinline__ bool sees_cell(const Tile& t, i32 cell) {
 struct BackwardSum {
     static constexpr bool SUMS = true, ROW_SUMS = false, TWO_SETS = false;
     static constexpr int SCORERS = 2, TOGETHER = 1, CLUSTER = ATTENTION_CLUSTER, SUM_STAGES = 2;
-    static constexpr int SCORER_REGISTERS = 120, SUMMER_REGISTERS = 224;
+    static constexpr int SCORER_REGISTERS = 128, SUMMER_REGISTERS = 224;
 };

@@ -151,7 +151,8 @@ struct Scan {
 
 // Weights of the value rows, their sums, and what these are divided by.
 struct Sum {
-    static constexpr bool QUERIES = true, SUMS = true, ROW_SUMS = true, UNSIGNED = true, TWO_SETS = true;
+    static constexpr bool QUERIES = true, SUMS = true, ROW_SUMS = true, UNSIGNED = true;
+    static constexpr bool TWO_SETS = ATTENTION_CLUSTER == 1;  // a pair of blocks has no registers for the second
     static constexpr int PRODUCTS = 1, VECTORS = KEY_NUMBERS, SCORERS = 2, TOGETHER = 1, CLUSTER = ATTENTION_CLUSTER;
     static constexpr int ROW_STAGES = 2, COLUMN_STAGES = 2, SUM_STAGES = 3;
     static constexpr int SCORER_REGISTERS = 120, SUMMER_REGISTERS = 224;

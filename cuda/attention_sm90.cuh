@@ -46,27 +46,25 @@ __device__ __forceinline__ void load_columns(const Given& g, const Chunk& c, u32
     using P = Pipe<C>;
     constexpr u32 PIECE = PLANE / C::CLUSTER;  // of a plane of columns, which this block copies
     i32 lane = threadIdx.x & 31, product = lane / 3, plane = lane % 3;
-    Layout of_rows = layout_of(c.batch, c.rows, DIM), of_columns = layout_of(c.batch, c.columns, DIM);
-    i32 last_block = (c.rows - 1) / BLOCK_ROWS, tiles = (c.columns + BLOCK_ROWS - 1) / BLOCK_ROWS;
-    bool copies = product < C::PRODUCTS;
-    const i8* all_rows = PICK(g.rows, product == 1 && C::PRODUCTS == 2) + plane * of_rows.plane;
-    const i8* all_columns = PICK(g.columns, product == 1 && C::PRODUCTS == 2) + plane * of_columns.plane + rank * PIECE;
+    i32 row_blocks = (c.rows + BLOCK_ROWS - 1) / BLOCK_ROWS, tiles = (c.columns + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    bool copies = product < C::PRODUCTS;  // the others have records to copy, or nothing
     u32 round = 0, passed = 0;
 #pragma unroll 1
     for (Unit u = unit_at<C>(c, 0, rank); u.exists; u = unit_at<C>(c, ++round, rank)) {
         Place<C::ROW_STAGES> row(round);
+        i32 matrix = plane * c.batch + u.group;
         u32 full = ring + P::ROW_FULL + 8 * row.slot, place = ring + P::ROW + row.slot * P::ROW_BYTES + lane * PLANE;
         mbarrier_wait(full + (P::ROW_EMPTY - P::ROW_FULL), row.parity ^ 1);
         if (lane == 0) mbarrier_expect(full, P::ROW_BYTES);
 #pragma unroll 1
         for (i32 block = 0; block < P::ROW_BLOCKS && copies; block++)
             bulk_load(place + block * P::COLUMN_BYTES,
-                      all_rows + u.group * of_rows.matrix + min(u.row / BLOCK_ROWS + block, last_block) * of_rows.block, PLANE, full);
-        // Lanes that copy planes, and the one that copies records.
-        const i8* from = copies ? all_columns + u.group * of_columns.matrix + u.first * of_columns.block
-                                : g.records + ((i64)u.group * tiles + u.first) * P::RECORD_BYTES;
+                      PICK(g.rows, product) + (i64)(matrix * row_blocks + min(u.row / BLOCK_ROWS + block, row_blocks - 1)) * PLANE,
+                      PLANE, full);
+        const i8* from = copies ? PICK(g.columns, product) + (i64)(matrix * tiles + u.first) * PLANE + rank * PIECE
+                                : g.records + (i64)(u.group * tiles + u.first) * P::RECORD_BYTES;
 #pragma unroll 1
-        for (i32 left = u.last - u.first; left >= 0; left--, from += copies ? (i32)of_columns.block : P::RECORD_BYTES, passed++) {
+        for (i32 left = u.last - u.first; left >= 0; left--, from += copies ? PLANE : P::RECORD_BYTES, passed++) {
             Place<C::COLUMN_STAGES> column(passed);
             full = ring + P::COLUMN_FULL + 8 * column.slot;
             mbarrier_wait(full + (P::COLUMN_EMPTY - P::COLUMN_FULL), column.parity ^ 1);
@@ -135,16 +133,25 @@ __device__ __forceinline__ void keep_upper(u32 (&upper)[4], const i32 (&r)[32]) 
     }
 }
 
-// The dots of a tile: exact as int32, or modulo 2^32 with `upper` of R, if `keep`. The barrier `turn`, if it is not 0, ends when the
-// last group of products is under way. In one set of sums: R, then S R + L with S = -128 / 127, then times -127.
-__device__ __forceinline__ void multiply_in_one_set(i32 (&v)[32], u32 (&upper)[4], u32 rows, u32 columns, bool keep, u32 turn) {
+// The dots of a tile: exact as int32, or modulo 2^32 with `upper` of R, if `keep`. The barrier `turn` ends when the last group of
+// products is under way. In one set of sums each: R, then S R + L with S = -128 / 127, then times -127.
+template <int PRODUCTS>
+__device__ __forceinline__ void multiply_in_one_set(i32 (&v)[PRODUCTS][32], u32 (&upper)[PRODUCTS][4], u32 rows, u32 columns, bool keep,
+                                                    u32 turn) {
 #pragma unroll 1
     for (int plane = 0; plane < 3; plane++) {
-        multiply_plane(v, rows, columns, plane, plane > 0);
-        if (plane == 2 && turn != 0) arrive(turn);
-        product_wait<0>(v);
-        if (keep && plane == 1) keep_upper(upper, v);
-        scale_by(v, plane == 0 ? 127u : plane == 1 ? BEFORE_LAST : MINUS_127);
+#pragma unroll
+        for (int p = 0; p < PRODUCTS; p++) multiply_plane(v[p], rows + p * OPERAND, columns + p * OPERAND, plane, plane > 0);
+        if (plane == 2) arrive(turn);
+#pragma unroll
+        for (int p = 0; p < PRODUCTS; p++) {
+            if (p + 1 < PRODUCTS)
+                product_wait_before<1>(v[p]);
+            else
+                product_wait<0>(v[p]);
+            if (keep && plane == 1) keep_upper(upper[p], v[p]);
+            scale_by(v[p], plane == 0 ? 127u : plane == 1 ? BEFORE_LAST : MINUS_127);
+        }
     }
 }
 // The same, where registers allow, in two sets for R and L: a group is under way while the sums of the one before are worked on.
@@ -237,18 +244,16 @@ __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, 
             u32 next = ring + P::TURN + 8 * ((order + C::TOGETHER) % P::TURNS);
             Place<P::TURNS> turn(order);
             mbarrier_wait(ring + P::TURN + 8 * turn.slot, turn.parity);
+            u32 upper[C::PRODUCTS][4] = {};
+            if constexpr (C::TWO_SETS)
+                multiply_in_two_sets(v[0], upper[0], from_rows, from_columns, !fast, next);
+            else
+                multiply_in_one_set<C::PRODUCTS>(v, upper, from_rows, from_columns, !fast, next);
+            if (!fast)
 #pragma unroll
-            for (int p = 0; p < C::PRODUCTS; p++) {
-                u32 upper[4] = {};
-                if constexpr (C::TWO_SETS)
-                    multiply_in_two_sets(v[p], upper, from_rows, from_columns, !fast, next);
-                else
-                    multiply_in_one_set(v[p], upper, from_rows + p * OPERAND, from_columns + p * OPERAND, !fast,
-                                        p + 1 == C::PRODUCTS ? next : 0);
-                if (!fast)
-                    round_tile(v[p], upper, t, g.row_exponents[p] + (i64)u.group * c.rows,
+                for (int p = 0; p < C::PRODUCTS; p++)
+                    round_tile(v[p], upper[p], t, g.row_exponents[p] + (i64)u.group * c.rows,
                                g.column_exponents[p] + (i64)u.group * c.columns, c);
-            }
             arrive_at_all<C::CLUSTER>(ring + P::COLUMN_EMPTY + 8 * column.slot);
             if (C::SUMS) mbarrier_wait(ring + P::DIGIT_EMPTY + 8 * digit.slot, digit.parity ^ 1);
             if (!(fast && whole))
@@ -329,7 +334,7 @@ __device__ __forceinline__ void attend(const Given& g, const Chunk& c, C cells, 
         cluster_sync();
     i32 group = __shfl_sync(0xffffffffu, (i32)threadIdx.x / WARPGROUP, 0);  // the same for a warp, as the compiler now knows
     if (group == 0) {
-        take_registers<C, 40>();
+        take_registers<C, C::SUMS ? 32 : 40>();
         if (threadIdx.x < 32) load_columns<C>(g, c, ring, rank);
         if constexpr (C::SUMS)
             if (threadIdx.x >= 32 && threadIdx.x < 64) load_turned<C>(g, c, ring, rank);
