@@ -19,6 +19,7 @@
 #define SOFTMAX_THREADS 1024
 #define QUERY_THREADS 704
 #define KEY_THREADS 640
+#define TURNING_THREADS 256  // exactly
 
 // Where row n = t * R + r of a group lies among rows of heads: [group][R][T].
 __device__ __forceinline__ i64 row_by_heads(i64 group, i64 n, i64 tokens, i64 heads) {
@@ -98,46 +99,59 @@ GLOBAL void attention_unstack_rows(const float* x, const float* sums, float* y, 
     }
 }
 
+// Four words as four by four bytes, turned: word k of byte k of each.
+__device__ __forceinline__ void turn_words(u32 (&w)[4]) {
+    u32 low = __byte_perm(w[0], w[1], 0x5140), high = __byte_perm(w[0], w[1], 0x7362);
+    u32 low_two = __byte_perm(w[2], w[3], 0x5140), high_two = __byte_perm(w[2], w[3], 0x7362);
+    w[0] = __byte_perm(low, low_two, 0x5410);
+    w[1] = __byte_perm(low, low_two, 0x7632);
+    w[2] = __byte_perm(high, high_two, 0x5410);
+    w[3] = __byte_perm(high, high_two, 0x7632);
+}
+
 // Planes of rows [planes][groups][rows][padded_dim] turned around: [planes][batch][dim][padded], matrix `first` + group of the
-// batch, rows beyond `rows` zero. A block turns one block of a plane. ORDERED: inside each 64 rows in the order of store_weights
-// (attention_cells.cuh), row 8 i + 2 c + b at 16 c + 2 i + b.
+// batch, rows beyond `rows` zero. A block turns one block of a plane, of which it reads and writes whole
+// lines. ORDERED: inside each 64 rows in the order of store_weights (attention_cells.cuh), row 8 i + 2 c + b at 16 c + 2 i + b.
 template <bool ORDERED>
 __device__ __forceinline__ void transpose_planes(const i8* from, i8* to, i64 planes, i64 groups, i64 rows, i64 dim, i64 padded_dim,
                                                  i64 padded, i64 batch, i64 first) {
-    __shared__ u32 tile[64][17];
-    i64 tiles_d = (dim + 63) / 64, tiles_m = padded / 64;
-    i64 rest = blockIdx.x;
+    __shared__ u32 tile[64][17], made[64][17];
+    u32 tiles_d = (u32)((dim + 63) / 64), tiles_m = (u32)(padded / 64), rest = blockIdx.x;
     i64 d0 = rest % tiles_d * 64;
     rest /= tiles_d;
     i64 m0 = rest % tiles_m * 64;
     rest /= tiles_m;
-    i64 group = rest % groups, plane = rest / groups;
+    i64 group = rest % (u32)groups, plane = rest / (u32)groups;
     Layout source = layout_of(groups, rows, padded_dim), target = layout_of(batch, dim, padded);
     const i8* block = from + plane * source.plane + source.place(group, m0, d0);
-    for (int i = threadIdx.x; i < 64 * 16; i += blockDim.x) {
-        int m = i / 16, d = i % 16 * 4;
-        tile[m][i % 16] = m0 + m < rows ? *(const u32*)(block + place_in_block(m, d)) : 0;
-    }
-    __syncthreads();
-    i8* turned = to + plane * target.plane + target.place(first + group, d0, m0);
-    for (int i = threadIdx.x; i < 64 * 16; i += blockDim.x) {
-        int d = i / 16, m = i % 16 * 4;
-        u32 word = 0;
+    i32 thread = (i32)threadIdx.x, line = thread / 4, piece = ((thread % 4) ^ (line >> 1)) & 3;  // in place_in_block, 16 bytes a thread
+    int4 read = m0 + line < rows ? *(const int4*)(block + thread * 16) : int4{};
+    const i32 words[4] = {read.x, read.y, read.z, read.w};
 #pragma unroll
-        for (int n = 0; n < 4; n++) {
-            int row = ORDERED ? (m + n) / 2 % 8 * 8 + m / 16 * 2 + n % 2 : m + n;
-            word |= (tile[row][d / 4] >> (8 * (d % 4)) & 255u) << (8 * n);
-        }
-        *(u32*)(turned + place_in_block(d, m)) = word;
+    for (int i = 0; i < 4; i++) tile[line][piece * 4 + i] = (u32)words[i];
+    __syncthreads();
+    i32 d = thread % 16, quad = thread / 16;
+    u32 w[4];
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+        i32 m = quad * 4 + n;
+        w[n] = tile[ORDERED ? m / 2 % 8 * 8 + m / 16 * 2 + m % 2 : m][d];
     }
+    turn_words(w);
+#pragma unroll
+    for (int n = 0; n < 4; n++) made[d * 4 + n][quad] = w[n];
+    __syncthreads();
+    const u32* mine = &made[line][piece * 4];
+    i8* turned = to + plane * target.plane + target.place(first + group, d0, m0);
+    *(uint4*)(turned + thread * 16) = make_uint4(mine[0], mine[1], mine[2], mine[3]);
 }
 
 #define TURNED \
     const i8 *from, i8 *to, i64 planes, i64 groups, i64 rows, i64 dim, i64 padded_dim, i64 padded, i64 batch, i64 first
-GLOBAL void attention_transpose_planes(TURNED) {
+GLOBAL void __launch_bounds__(TURNING_THREADS) attention_transpose_planes(TURNED) {
     transpose_planes<false>(from, to, planes, groups, rows, dim, padded_dim, padded, batch, first);
 }
-GLOBAL void attention_transpose_ordered(TURNED) {
+GLOBAL void __launch_bounds__(TURNING_THREADS) attention_transpose_ordered(TURNED) {
     transpose_planes<true>(from, to, planes, groups, rows, dim, padded_dim, padded, batch, first);
 }
 
