@@ -160,6 +160,9 @@ def against_plain(found: Found) -> Iterator[Row]:
             yield Row(f"{memory}: micro-batch", ratio, "times", predicted, f"at most {bar:g}", ratio <= bar)
             held = times["peak_bytes"] or 0
             yield Row(f"{memory}: held by the pool", held / 2**30, "GiB", "", f"at most {memory}", held <= most)
+            yield Row(
+                f"{memory}: in use on the card", (times.get("in_use") or 0) / 2**30, "GiB", "context and kernels too"
+            )
 
 
 def within(memory: str, bar: float, found: dict[str, Any], step: float) -> Iterator[Row]:

@@ -233,6 +233,7 @@ class Walk:
         for piece in self._pieces(HEAD):
             columns = ops.quantise_t(ops.columns(gradients, piece.first, piece.stop), bits)
             self._add(batch, HEAD, piece, ops.to_fixed(ops.dot(columns, of_y), GRADIENT_UNIT))
+            del columns
 
     def _logits(self, batch: MicroBatch, y: F32) -> tuple[F32, F32, list[F32]]:
         """The loss of a batch, the gradient of y (N, C), what is kept of the rows of the logits, (N, 2), and if it is
@@ -253,6 +254,7 @@ class Walk:
                 gradients.append(gradient)
             del logits, gradient  # one array, which was overwritten
             found.append((ops.dot(of_gradient, self._head_rows_t()), kept))
+            del of_gradient  # before the next logits are made
         if not -_LIMIT <= batch.loss_sum < _LIMIT:
             raise NonFinite("an exact sum leaves 62 bits")
         return ops.join_rows([dy for dy, _ in found]), ops.join_rows([kept for _, kept in found]), gradients

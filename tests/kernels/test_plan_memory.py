@@ -1,0 +1,92 @@
+"""What the micro-batches of a step hold on a card under a plan, against what the planner says that they need."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from auditkit.kernels.backend import CudaOps
+from auditkit.kernels.host_shelf import HostShelf
+from auditkit.model.kept_results import RESULTS
+from auditkit.model.params import parameter_table
+from auditkit.model.pieces_step import Room, Told, walk_all
+from auditkit.model.plan import Cuts, Place, Plan
+from auditkit.model.shelf import Divided, InMemory, Shelf
+from auditkit.model.state import State
+from auditkit.replay.layout import Limits, choose_layout
+from auditkit.replay.memory import DEVICE_BASE, piece_bytes, waiting_inputs, waiting_sums
+from auditkit.replay.planned import _is_of_table
+from tests.kernels.virtual_device import VirtualDevice
+from tests.replay.test_layout import LARGE
+
+# As wide as a model of 350 million parameters, of a few layers: wide enough that arrays count and not their number.
+RECIPE = replace(
+    LARGE,
+    model=replace(
+        LARGE.model, vocab_size=32_768, hidden_size=1024, num_layers=4, num_heads=16, num_kv_heads=4, head_dim=64,
+        ffn_size=2816, context_length=2048,
+    ),
+)  # fmt: skip
+HOST = Plan(True, group=3, recompute=True, params="host", sums="host", inputs="host", cuts=Cuts(512, 4096))
+PLANS = {
+    "inputs": HOST,
+    "attention": replace(HOST, keep=RESULTS[:1], logits_once=True, tables="memory"),
+    "the last layers near": replace(HOST, keep=RESULTS[:1], logits_once=True, tables="memory", near=3),
+    "projections": replace(HOST, keep=RESULTS[:5], logits_once=True),
+    "all products, on the card": replace(HOST, keep=RESULTS, inputs="memory", sums="memory"),
+    "whole tables": replace(HOST, cuts=Cuts(512, 0), logits_once=True),
+    "caches": replace(HOST, recompute=False, sums="memory"),
+}
+
+
+def peaks(recipe: Any, plan: Plan) -> dict[str, int]:
+    """Bytes held by part of the micro-batches of two groups."""
+    device: Any = VirtualDevice()
+
+    def shelf(place: Place, most: int) -> Shelf:
+        return HostShelf(device, most) if place == "host" else InMemory()
+
+    def stage(part: str) -> None:
+        device.part = part
+
+    params = {spec.name: np.empty(spec.shape, np.float32) for spec in parameter_table(recipe.model)}
+    sums = shelf(plan.sums, waiting_sums(recipe))
+    if plan.table_sums != plan.sums:
+        sums = Divided(shelf(plan.table_sums, waiting_sums(recipe)), sums, _is_of_table)
+    room = Room(plan, shelf(plan.inputs, waiting_inputs(recipe, plan)), sums, None, stage)
+    tokens = [np.zeros((1, recipe.model.context_length + 1), np.int64)] * (2 * plan.group)
+    ops: Any = CudaOps(device)
+    walk_all(State(0, params, {}, {}), tokens, 1, recipe, ops, room, Told(None))
+    found: dict[str, int] = device.peaks
+    return found
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_the_planner_knows_what_a_plan_holds(name: str) -> None:
+    plan = PLANS[name]
+    found, need = peaks(RECIPE, plan), piece_bytes(RECIPE, plan, True)
+    most = max(found.values())
+    counted = sum(size for _, size in need.parts) + DEVICE_BASE
+    assert most <= 1.05 * counted <= need.memory, f"{name}: {most:,} of {counted:,}: {found}"
+    assert most >= 0.6 * (need.memory - DEVICE_BASE), f"{name}: {most:,} of {need.memory:,}: {found}"
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_the_planner_knows_what_a_large_vocabulary_holds(once: bool) -> None:
+    """Of several chunks of logits, and pieces of the tables, one is there at a time."""
+    recipe = replace(RECIPE, model=replace(RECIPE.model, vocab_size=131_072, num_layers=2))
+    plan = replace(HOST, keep=RESULTS[:1], logits_once=once, tables="memory", cuts=Cuts(1024, 16_384))
+    found, need = peaks(recipe, plan), piece_bytes(recipe, plan, True)
+    counted = sum(size for _, size in need.parts) + DEVICE_BASE
+    assert found["head"] == max(found.values()) <= 1.05 * counted, f"{counted:,}: {found}"
+    assert found["head"] >= 0.7 * counted
+
+
+@pytest.mark.parametrize("gibibytes", [2, 3, 5])
+def test_what_is_chosen_fits(gibibytes: int) -> None:
+    layout = choose_layout([RECIPE], Limits(gibibytes << 30, 100 << 30, 0), cuda=True, threads=1)
+    assert layout.plan.pieces
+    assert max(peaks(RECIPE, layout.plan).values()) <= layout.need.memory <= gibibytes << 30
