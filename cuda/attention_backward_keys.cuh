@@ -7,8 +7,8 @@
 #include "attention_sm90.cuh"
 
 // The row of keys of a thread, or the last.
-__device__ __forceinline__ i64 key_at(i32 group, i32 row, i32 half, i32 tokens) {
-    return (i64)group * tokens + min(row + 8 * half, tokens - 1);
+__device__ __forceinline__ i32 key_at(i32 group, i32 row, i32 half, i32 tokens) {
+    return group * tokens + min(row + 8 * half, tokens - 1);
 }
 
 // dV: weights e of the rows z.
@@ -28,7 +28,7 @@ struct ShareSum : BackwardSum {
         bool tame = true;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            i64 key = key_at(group, row, half, tokens);
+            i32 key = key_at(group, row, half, tokens);
             i32 e = bounds[key];
             tame = tame && is_tame_bound(e);
             weight[half] = power_of_two(13 - (is_tame_bound(e) ? e : 0));
@@ -41,10 +41,10 @@ struct ShareSum : BackwardSum {
     template <Kind KIND>
     __device__ __forceinline__ void tile(const Tile& t, i32 (&v)[1][32]) {
         if (KIND == ANY_TILE) {
-            i64 first = (i64)t.group * tokens * heads + t.column;
+            i32 first = t.group * tokens * heads + t.column;
             one_by_one(v[0], [&](i32 cell, i32 s) {
                 if (!sees_cell(t, cell)) return (i32)bits_of(UNSIGNED_ROUND);
-                i64 query = first + column_of_cell(cell);
+                i32 query = first + column_of_cell(cell);
                 float e = weight_e(float_of((u32)s), scale, maxima[query]);
                 return (i32)bits_of(weight_of_share<14>(e, of_z(pairs[query]), bounds[key_at(t.group, t.row, half_of_cell(cell), tokens)]) + UNSIGNED_ROUND);
             });
@@ -65,9 +65,9 @@ struct ShareSum : BackwardSum {
     }
     __device__ __forceinline__ void end(i32, i32) {}
     __device__ __forceinline__ float* result(i32 group, i32 row, i32* of) const {
-        i64 at = (i64)group * tokens + row;
+        i32 at = group * tokens + row;
         *of = bounds[at];
-        return out + at * DIM;
+        return out + (i64)at * DIM;
     }
 };
 
@@ -89,7 +89,7 @@ struct SlopeSum : BackwardSum {
         i32 most_of_both = 1000, least = 1000;  // x_q + x_dO of a tile in the short form; of the bounds
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            i64 key = key_at(group, row, half, tokens);
+            i32 key = key_at(group, row, half, tokens);
             i32 e = settled(bounds[key]), of_v = v_exponents[key];
             tame = tame && is_tame_bound(e);
             weight[half] = power_of_two(13 - (is_tame_bound(e) ? e : 0));
@@ -111,10 +111,10 @@ struct SlopeSum : BackwardSum {
     template <Kind KIND>
     __device__ __forceinline__ void tile(const Tile& t, i32 (&v)[2][32]) {
         if (KIND == ANY_TILE) {
-            i64 first = (i64)t.group * tokens * heads + t.column;
+            i32 first = t.group * tokens * heads + t.column;
             one_by_one(v[0], v[1], [&](i32 cell, i32 s, i32 dp) {
                 if (!sees_cell(t, cell)) return (i32)bits_of(SIGNED_ROUND);
-                i64 query = first + column_of_cell(cell);
+                i32 query = first + column_of_cell(cell);
                 float e = weight_e(float_of((u32)s), scale, maxima[query]);
                 float ds = slope(float_of((u32)dp), e, scale, sums[query], inner[query]);
                 i32 bound = settled(bounds[key_at(t.group, t.row, half_of_cell(cell), tokens)]);
@@ -139,8 +139,8 @@ struct SlopeSum : BackwardSum {
     }
     __device__ __forceinline__ void end(i32, i32) {}
     __device__ __forceinline__ float* result(i32 group, i32 row, i32* of) const {
-        i64 at = (i64)group * tokens + row;
+        i32 at = group * tokens + row;
         *of = settled(bounds[at]);
-        return out + at * DIM;
+        return out + (i64)at * DIM;
     }
 };

@@ -22,7 +22,7 @@ struct QueryRows {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             exists[half] = row + 8 * half < rows;
-            i64 at = (i64)group * rows + min(row + 8 * half, rows - 1);
+            i32 at = group * rows + min(row + 8 * half, rows - 1);
             Query of = exists[half] ? Query{q_exponents[at], dout_exponents[at], maxima[at], sums[at], inners[at]}
                                     : Query{ZERO_ROW, ZERO_ROW, 0.0f, 1.0f, 0.0f};
             tame = tame && of.tame();
@@ -72,14 +72,14 @@ struct SlopeScan {
 
     // Cell by cell, from dS; cells that are not seen are 0.
     __device__ __forceinline__ void bounds_of(const Tile& t, i32 (&ds)[32]) {
-        i64 first = (i64)t.group * tokens;
+        i32 first = t.group * tokens;
         bool finite = true;
         one_by_one(ds, [&](i32 cell, i32 word) {
             float w = float_of((u32)word);
             i32 half = half_of_cell(cell);
             finite = finite && is_finite(w);
             if (w != 0.0f && PICK(queries.exists, half)) {
-                i64 key = first + t.column + column_of_cell(cell);
+                i32 key = first + t.column + column_of_cell(cell);
                 i32 of_query = product_exponent(w, k_exponents[key], NO_BOUND);
                 if (half)
                     bound[1] = max(bound[1], of_query);
@@ -144,7 +144,7 @@ struct SlopeScan {
             bounds_of(t, v[0]);
             return;
         }
-        i32* keys = key_bounds + (i64)t.group * tokens + (t.column - 2 * pair) + 2 * ((i32)threadIdx.x & 31);
+        i32* keys = key_bounds + t.group * tokens + (t.column - 2 * pair) + 2 * ((i32)threadIdx.x & 31);
 #pragma unroll
         for (int b = 0; b < 2; b++) {
             most[b] = fmaxf(most[b], of_rows[b]);
@@ -160,7 +160,7 @@ struct SlopeScan {
             i32 x = most[half] == 0.0f ? bound[half] : max(bound[half], exponent_of_lifted(most[half]));
             x = max(x, __shfl_xor_sync(WARP, x, 1));
             x = max(x, __shfl_xor_sync(WARP, x, 2));
-            if ((threadIdx.x & 3) == 0 && queries.exists[half]) query_bounds[(i64)group * queries.rows + row + 8 * half] = settled(x);
+            if ((threadIdx.x & 3) == 0 && queries.exists[half]) query_bounds[group * queries.rows + row + 8 * half] = settled(x);
         }
         __syncwarp();
     }
@@ -183,7 +183,7 @@ struct QuerySum : BackwardSum {
         i32 most_of_both = 1000, most_of_keys = 1000;  // x_k + x_v and x_k of a tile in the short form
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            i32 e = queries.exists[half] ? bounds[(i64)group * queries.rows + row + 8 * half] : 0;
+            i32 e = queries.exists[half] ? bounds[group * queries.rows + row + 8 * half] : 0;
             tame = tame && is_tame_bound(e);
             weight[half] = power_of_two(13 - (is_tame_bound(e) ? e : 0));
             if (queries.exists[half]) {
@@ -204,8 +204,8 @@ struct QuerySum : BackwardSum {
     template <Kind KIND>
     __device__ __forceinline__ void tile(const Tile& t, i32 (&v)[2][32]) {
         if (KIND == ANY_TILE) {
-            const i32* of_keys = k_exponents + (i64)t.group * tokens + t.column;
-            const i32* of_rows = bounds + (i64)t.group * queries.rows;
+            const i32* of_keys = k_exponents + t.group * tokens + t.column;
+            const i32* of_rows = bounds + t.group * queries.rows;
             one_by_one(v[0], v[1], [&](i32 cell, i32 s, i32 dp) {
                 if (!sees_cell(t, cell)) return (i32)bits_of(SIGNED_ROUND);
                 i32 bound = of_rows[min(t.row + 8 * half_of_cell(cell), queries.rows - 1)];
@@ -230,7 +230,7 @@ struct QuerySum : BackwardSum {
     }
     __device__ __forceinline__ void end(i32, i32) {}
     __device__ __forceinline__ float* result(i32 group, i32 row, i32* of) const {
-        *of = bounds[(i64)group * queries.rows + row];
+        *of = bounds[group * queries.rows + row];
         i32 token = row / heads, head = row - token * heads;
         return out + (((i64)group * heads + head) * tokens + token) * DIM;
     }

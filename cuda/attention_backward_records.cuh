@@ -13,12 +13,12 @@
 #define ATTENTION_CLUSTER 1
 #endif
 
-#define SIZES i32 groups, i32 tokens, i32 heads, i32 window, float scale
-#define PADDED(ROWS) ((ROWS) <= 64 ? 64 : ((ROWS) + 127) / 128 * 128)
+// T, R, T * R (the rows of queries of a group) and the padded number of columns: a parameter needs no register.
+#define SIZES i32 groups, i32 tokens, i32 heads, i32 rows, i32 padded, i32 window, float scale
 #define QUERY_CHUNK \
-    Chunk { groups, tokens * heads, tokens, PADDED(tokens), tokens, heads, 0, 0, window }
+    Chunk { groups, rows, tokens, padded, tokens, heads, 0, 0, window }
 #define KEY_CHUNK \
-    Chunk { groups, tokens, tokens * heads, PADDED(tokens * heads), tokens, heads, 0, 0, window }
+    Chunk { groups, tokens, rows, padded, tokens, heads, 0, 0, window }
 
 #define LIFT 71  // so that a gradient times 2^(x + LIFT), |x| <= 48, is a normal number wherever it is not 0
 

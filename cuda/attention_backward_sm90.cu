@@ -105,7 +105,7 @@ GLOBAL void __launch_bounds__(NORM_THREADS)
 // Y of each key, by a warp: the largest y of the queries that see it. tops: of each 64 rows of queries.
 GLOBAL void attention_backward_tops(const i32* pairs, const i32* tops, i32* bounds, SIZES) {
     i64 key = global_index() >> 5;
-    i32 lane = (i32)threadIdx.x & 31, rows = tokens * heads, blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    i32 lane = (i32)threadIdx.x & 31, blocks = (rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
     if (key >= (i64)groups * tokens) return;
     i64 group = key / tokens;
     Chunk c = KEY_CHUNK;
@@ -125,29 +125,28 @@ GLOBAL void attention_backward_tops(const i32* pairs, const i32* tops, i32* boun
 }
 
 #define FUSED(C) GLOBAL void __cluster_dims__(C::CLUSTER, 1, 1) __launch_bounds__(Pipe<C>::THREADS, 1)
-// Operands, [groups][T * R] and [groups][T], in planes; their exponents; the norms [2][groups][blocks] of those that are rows.
+// Operands, [groups][T * R] and [groups][T], in planes; their exponents; the norms [groups][blocks] of
+// those two that are rows.
 #define OPERANDS                                                                                                                  \
     const i8 *q, const i8 *k, const i8 *v, const i8 *dout, const i32 *q_exponents, const i32 *k_exponents, const i32 *v_exponents, \
-        const i32 *dout_exponents, const float *norms
+        const i32 *dout_exponents, const float *norms, const float *other_norms
 #define SOFTMAX const float *maxima, const float *sums, const float *inner
 #define QUERY_OPERANDS(TURNED, RECORDS)                                                                                             \
     Given {                                                                                                                         \
-        {q, dout}, {k, v}, TURNED, (const i8*)RECORDS, {norms, norms + (i64)groups * blocks_of(tokens * heads)},                     \
+        {q, dout}, {k, v}, TURNED, (const i8*)RECORDS, {norms, other_norms},                     \
             {q_exponents, dout_exponents}, {k_exponents, v_exponents}                                                               \
     }
 #define KEY_OPERANDS(TURNED, RECORDS)                                                                                        \
     Given {                                                                                                                  \
-        {k, v}, {q, dout}, TURNED, (const i8*)RECORDS, {norms, norms + (i64)groups * blocks_of(tokens)},                      \
+        {k, v}, {q, dout}, TURNED, (const i8*)RECORDS, {norms, other_norms},                      \
             {k_exponents, v_exponents}, {q_exponents, dout_exponents}                                                        \
     }
-
-__device__ __forceinline__ i32 blocks_of(i32 rows) { return (rows + BLOCK_ROWS - 1) / BLOCK_ROWS; }
 
 FUSED(SlopeScan)
 attention_backward_scan(OPERANDS, const KeyRecord* records, SOFTMAX, i32* query_bounds, i32* key_bounds, u32* status, SIZES) {
     extern __shared__ __align__(1024) i8 memory[];
     SlopeScan cells{};
-    cells.queries = QueryRows{q_exponents, dout_exponents, maxima, sums, inner, tokens * heads, scale, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+    cells.queries = QueryRows{q_exponents, dout_exponents, maxima, sums, inner, rows, scale, {}, {}, {}, {}, {}, {}, {}, {}, {}};
     cells.k_exponents = k_exponents, cells.query_bounds = query_bounds, cells.key_bounds = key_bounds;
     cells.status = status, cells.tokens = tokens;
     attend<SlopeScan>(QUERY_OPERANDS(k, records), QUERY_CHUNK, cells, memory);
@@ -157,7 +156,7 @@ FUSED(QuerySum)
 attention_backward_query(OPERANDS, const i8* k_turned, const KeyRecord* records, SOFTMAX, const i32* bounds, float* out, SIZES) {
     extern __shared__ __align__(1024) i8 memory[];
     QuerySum cells{};
-    cells.queries = QueryRows{q_exponents, dout_exponents, maxima, sums, inner, tokens * heads, scale, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+    cells.queries = QueryRows{q_exponents, dout_exponents, maxima, sums, inner, rows, scale, {}, {}, {}, {}, {}, {}, {}, {}, {}};
     cells.k_exponents = k_exponents, cells.bounds = bounds, cells.out = out, cells.tokens = tokens, cells.heads = heads;
     attend<QuerySum>(QUERY_OPERANDS(k_turned, records), QUERY_CHUNK, cells, memory);
 }

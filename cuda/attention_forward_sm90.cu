@@ -84,13 +84,13 @@ struct Scan {
         bool tame = true;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            i32 x = q_exponents[(i64)group * rows + min(row + 8 * half, rows - 1)];
+            i32 x = q_exponents[group * rows + min(row + 8 * half, rows - 1)];
             tame = tame && is_tame_row(x);
             factor[half] = factor_of_row(is_tame_row(x) ? x : 0) * scale;
             largest[half] = UNSEEN;
             bound[half] = -149;
         }
-        of_values = v_exponents + (i64)group * tokens;
+        of_values = v_exponents + group * tokens;
         return tame;
     }
     __device__ __forceinline__ static bool fast(const i8*, const i32*) { return true; }
@@ -138,8 +138,8 @@ struct Scan {
                 x = max(x, __shfl_xor_sync(0xffffffffu, x, offset));
             }
             if ((threadIdx.x & 3) == 0 && row + 8 * half < rows) {
-                maxima[(i64)group * rows + row + 8 * half] = m;
-                bounds[(i64)group * rows + row + 8 * half] = x;
+                maxima[group * rows + row + 8 * half] = m;
+                bounds[group * rows + row + 8 * half] = x;
                 finite = finite && is_finite(m);
             }
         }
@@ -172,7 +172,7 @@ struct Sum {
         bool tame = true;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            i64 at = (i64)group * rows + min(row + 8 * half, rows - 1);
+            i32 at = group * rows + min(row + 8 * half, rows - 1);
             i32 x = q_exponents[at];
             largest[half] = maxima[at];
             bound[half] = bounds[at];
@@ -182,7 +182,7 @@ struct Sum {
             weight[half] = power_of_two((is_tame ? -bound[half] : 0) + 13 - 30);  // of e 2^30
             sum_of[half] = 0;
         }
-        of_values = v_exponents + (i64)group * tokens;
+        of_values = v_exponents + group * tokens;
         return tame;
     }
     __device__ __forceinline__ static bool fast(const i8* record, const i32*) { return ((const i32*)record)[2] != 0; }
@@ -240,11 +240,11 @@ struct Sum {
     __device__ __forceinline__ void end(i32, i32) {}
     __device__ __forceinline__ i64 sum(int half) const { return (i64)sum_of[half]; }
     __device__ __forceinline__ float* result(i32 group, i32 row, i32* of) const {
-        *of = bounds[(i64)group * rows + row];
+        *of = bounds[group * rows + row];
         i32 token = row / heads, head = row - token * heads;
         return out + (((i64)group * heads + head) * tokens + token) * DIM;
     }
-    __device__ __forceinline__ void total(i32 group, i32 row, float sum) const { sums[(i64)group * rows + row] = sum; }
+    __device__ __forceinline__ void total(i32 group, i32 row, float sum) const { sums[group * rows + row] = sum; }
 };
 
 #define FUSED(C) GLOBAL void __cluster_dims__(C::CLUSTER, 1, 1) __launch_bounds__(Pipe<C>::THREADS, 1)

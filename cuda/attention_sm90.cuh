@@ -109,7 +109,7 @@ __device__ __forceinline__ void load_turned(const Given& g, const Chunk& c, u32 
 
 // d += one plane of rows . the same of columns, all DIM of K; a group of products.
 __device__ __forceinline__ void multiply_plane(i32 (&d)[32], u32 rows, u32 columns, int plane, bool add) {
-    product_fence();
+    product_fence(d);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         u32 inside = plane * PLANE + i / 2 * BLOCK_BYTES + i % 2 * 32;
@@ -123,13 +123,14 @@ __device__ __forceinline__ void scale_by(i32 (&d)[32], u32 by) {
     for (int i = 0; i < 32; i++) d[i] = times(d[i], by);
 }
 
-// R / 2^24, rounded down, in four bits each.
+// R / 2^SHIFT, rounded down, in four bits each.
+template <int SHIFT>
 __device__ __forceinline__ void keep_upper(u32 (&upper)[4], const i32 (&r)[32]) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         upper[i] = 0;
 #pragma unroll
-        for (int k = 0; k < 8; k++) upper[i] |= ((u32)(r[8 * i + k] >> 24) & 15u) << (4 * k);
+        for (int k = 0; k < 8; k++) upper[i] |= ((u32)(r[8 * i + k] >> SHIFT) & 15u) << (4 * k);
     }
 }
 
@@ -149,10 +150,29 @@ __device__ __forceinline__ void multiply_in_one_set(i32 (&v)[PRODUCTS][32], u32 
                 product_wait_before<1>(v[p]);
             else
                 product_wait<0>(v[p]);
-            if (keep && plane == 1) keep_upper(upper[p], v[p]);
+            if (keep && plane == 1) keep_upper<24>(upper[p], v[p]);
             scale_by(v[p], plane == 0 ? 127u : plane == 1 ? BEFORE_LAST : MINUS_127);
         }
     }
+}
+// The same of two pairs of operands whose dots fit int32: a group of one is always under way while the sums of the other are worked on.
+__device__ __forceinline__ void multiply_two(i32 (&v)[2][32], u32 rows, u32 columns, u32 turn) {
+    rows = made_anew(rows), columns = made_anew(columns);
+#pragma unroll
+    for (int p = 0; p < 2; p++) multiply_plane(v[p], rows + p * OPERAND, columns + p * OPERAND, 0, false);
+#pragma unroll
+    for (int plane = 0; plane < 2; plane++)
+#pragma unroll
+        for (int p = 0; p < 2; p++) {
+            product_wait_before<1>(v[p]);
+            scale_by(v[p], plane == 0 ? 127u : BEFORE_LAST);
+            multiply_plane(v[p], rows + p * OPERAND, columns + p * OPERAND, plane + 1, true);
+        }
+    arrive(turn);
+    product_wait_before<1>(v[0]);
+    scale_by(v[0], MINUS_127);
+    product_wait<0>(v[1]);
+    scale_by(v[1], MINUS_127);
 }
 // The same, where registers allow, in two sets for R and L: a group is under way while the sums of the one before are worked on.
 __device__ __forceinline__ void multiply_in_two_sets(i32 (&v)[32], u32 (&upper)[4], u32 rows, u32 columns, bool keep, u32 turn) {
@@ -166,13 +186,29 @@ __device__ __forceinline__ void multiply_in_two_sets(i32 (&v)[32], u32 (&upper)[
     product_wait_before<1>(low);
     scale_by(low, MINUS_127);
     product_wait<0>(v);
-    if (keep) keep_upper(upper, v);
+    if (keep) keep_upper<24>(upper, v);
 #pragma unroll
     for (int i = 0; i < 32; i++) v[i] = (i32)((u32)v[i] * 128u + (u32)low[i]);
 }
 
+// As the class chooses. fits: dots are int32.
+template <class C>
+__device__ __forceinline__ void multiply(i32 (&v)[C::PRODUCTS][32], u32 (&upper)[C::PRODUCTS][4], u32 rows, u32 columns, bool fits,
+                                         u32 turn) {
+    if constexpr (C::PRODUCTS == 2) {
+        if (fits)
+            multiply_two(v, rows, columns, turn);
+        else
+            multiply_in_one_set<C::PRODUCTS>(v, upper, rows, columns, true, turn);
+    } else if constexpr (C::TWO_SETS) {
+        multiply_in_two_sets(v[0], upper[0], rows, columns, !fits, turn);
+    } else {
+        multiply_in_one_set<C::PRODUCTS>(v, upper, rows, columns, !fits, turn);
+    }
+}
+
 // Dots modulo 2^32 to rounded dots, as bits: two cells of a row at a time, in a loop that turns the arrays round, for it is rarely
-// needed. |R| <= 2^26 and |127 L| < 2^26: the dot is in a range of less than 2^32 that R / 2^24 tells.
+// needed. |R| <= 2^26 and |127 L| < 2^26: the dot is in a range of less than 2^32 that R / 2^24 tells, or the sign of an int32.
 __device__ __forceinline__ void round_tile(i32 (&v)[32], u32 (&upper)[4], const Tile& t, const i32* rows, const i32* columns,
                                            const Chunk& c) {
     i32 of_row = rows[min(t.row, c.rows - 1)] - 26, of_next = rows[min(t.row + 8, c.rows - 1)] - 26;
@@ -219,7 +255,7 @@ __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, 
         own.last = seen_by<C>(c, begin).last;
 #pragma unroll
         for (int p = 0; p < C::PRODUCTS; p++)
-            own.norms[p] = g.norms[p][(i64)u.group * ((c.rows + BLOCK_ROWS - 1) / BLOCK_ROWS) + begin / BLOCK_ROWS];
+            own.norms[p] = g.norms[p][u.group * ((c.rows + BLOCK_ROWS - 1) / BLOCK_ROWS) + begin / BLOCK_ROWS];
         if (lane == 0) *limits = own;
         __syncwarp();
         u32 from_rows = ring + P::ROW + row.slot * P::ROW_BYTES + block * P::COLUMN_BYTES;
@@ -236,24 +272,24 @@ __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, 
             t.digits = shared + P::DIGIT + digit.slot * DIGITS;
             u32 from_columns = ring + P::COLUMN + column.slot * P::COLUMN_BYTES;
             mbarrier_wait(ring + P::COLUMN_FULL + 8 * column.slot, column.parity);
-            bool fast = limits->tame && C::fast(t.record, limits->of_class);
+            bool fits = true;  // the same in all warps, which multiply together
             bool whole = at >= limits->first && at + BLOCK_ROWS - 1 <= limits->last;
 #pragma unroll
-            for (int p = 0; p < C::PRODUCTS; p++) fast = fast && limits->norms[p] * ((const float*)t.record)[p] < 2147480000.0f;
+            for (int p = 0; p < C::PRODUCTS; p++) fits = fits && limits->norms[p] * ((const float*)t.record)[p] < 2147480000.0f;
+            bool fast = fits && limits->tame && C::fast(t.record, limits->of_class);
             u32 order = C::SUMS ? passed : passed * C::SCORERS + scorer;
             u32 next = ring + P::TURN + 8 * ((order + C::TOGETHER) % P::TURNS);
             Place<P::TURNS> turn(order);
             mbarrier_wait(ring + P::TURN + 8 * turn.slot, turn.parity);
             u32 upper[C::PRODUCTS][4] = {};
-            if constexpr (C::TWO_SETS)
-                multiply_in_two_sets(v[0], upper[0], from_rows, from_columns, !fast, next);
-            else
-                multiply_in_one_set<C::PRODUCTS>(v, upper, from_rows, from_columns, !fast, next);
+            multiply<C>(v, upper, from_rows, from_columns, fits, next);
             if (!fast)
 #pragma unroll
-                for (int p = 0; p < C::PRODUCTS; p++)
-                    round_tile(v[p], upper[p], t, g.row_exponents[p] + (i64)u.group * c.rows,
-                               g.column_exponents[p] + (i64)u.group * c.columns, c);
+                for (int p = 0; p < C::PRODUCTS; p++) {
+                    if (fits) keep_upper<31>(upper[p], v[p]);  // the sign is enough
+                    round_tile(v[p], upper[p], t, g.row_exponents[p] + u.group * c.rows,
+                               g.column_exponents[p] + u.group * c.columns, c);
+                }
             arrive_at_all<C::CLUSTER>(ring + P::COLUMN_EMPTY + 8 * column.slot);
             if (C::SUMS) mbarrier_wait(ring + P::DIGIT_EMPTY + 8 * digit.slot, digit.parity ^ 1);
             if (!(fast && whole))

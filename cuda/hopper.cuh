@@ -104,8 +104,21 @@ __device__ __forceinline__ void registers_up() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
 
+// A number that the compiler takes for a new one each time: what is made of it is made where it is needed, not kept in registers.
+__device__ __forceinline__ u32 made_anew(u32 x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 // Before the first product, and after anything else has touched the sums.
 __device__ __forceinline__ void product_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// The same where `d` was worked on just before: none of that comes after the fence.
+template <int COUNT>
+__device__ __forceinline__ void product_fence(i32 (&d)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+r"(d[i])::"memory");
+    product_fence();
+}
 __device__ __forceinline__ void product_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Until at most N groups of products are under way. With 0, `d` holds their sums.
 template <int N, int COUNT>

@@ -11,7 +11,7 @@ from auditkit.kernels import attention_pipe
 from auditkit.kernels.attention_chunks import Sizes
 from auditkit.kernels.attention_pipe import DIM, MOST_KEYS, NORM_THREADS, TILE, Pipe
 from auditkit.kernels.device import Array, Device, blocks_for
-from auditkit.kernels.exact_dot_planes import DeviceRows
+from auditkit.kernels.exact_dot_planes import DeviceRows, padded_length
 from auditkit.numerics.attention import attention_scale
 
 SOURCE = "attention_backward_sm90"
@@ -77,15 +77,13 @@ def backward(
     keys, key_norms, key_bounds = work.key_records()
     queries = work.query_records()
     query_bounds, tops = device.empty((sizes.groups * rows.q.rows,), np.int32), work.tops(queries.tops)
-    given, of_keys = (*rows.arrays, queries.norms), (*rows.arrays, key_norms)
+    given, of_keys = ((*rows.arrays, *_halves(norms)) for norms in (queries.norms, key_norms))
     dk, dv = (device.empty((sizes.groups, sizes.tokens, DIM), np.float32) for _ in range(2))
-    work.launch(SCAN, "scan", rows.q.rows, (*given, keys, *softmax.arrays, query_bounds, key_bounds, status))
-    work.launch(QUERY, "query", rows.q.rows, (*given, turned.k.planes, keys, *softmax.arrays, query_bounds, dq))
+    work.on_queries(SCAN, "scan", (*given, keys, *softmax.arrays, query_bounds, key_bounds, status))
+    work.on_queries(QUERY, "query", (*given, turned.k.planes, keys, *softmax.arrays, query_bounds, dq))
     share = (turned.z.planes, queries.shares, softmax.maxima, rows.pairs, tops, dv)
-    work.launch(SHARE, "share", sizes.tokens, (*of_keys, *share))
-    work.launch(
-        SLOPE, "slope", sizes.tokens, (*of_keys, turned.q.planes, queries.slopes, *softmax.arrays, key_bounds, dk)
-    )
+    work.on_keys(SHARE, "share", (*of_keys, *share))
+    work.on_keys(SLOPE, "slope", (*of_keys, turned.q.planes, queries.slopes, *softmax.arrays, key_bounds, dk))
     return dk, dv
 
 
@@ -148,16 +146,29 @@ class _Work:
         """The bounds of dV, int32 (groups * T,)."""
         keys = self.sizes.groups * self.sizes.tokens
         bounds = self.device.empty((keys,), np.int32)
-        args = (self.rows.pairs, of_blocks, bounds, *self._numbers())
+        args = (self.rows.pairs, of_blocks, bounds, *self._numbers(self.rows.q.rows))
         self.device.launch(SOURCE, "attention_backward_tops", blocks_for(keys * 32, _THREADS), _THREADS, args)
         return bounds
 
-    def launch(self, pipe: Pipe, kernel: str, rows: int, args: tuple[Any, ...]) -> None:
-        """A kernel of the pipeline on `rows` rows a group."""
-        grid, name = pipe.grid(self.device, self.sizes, rows), f"attention_backward_{kernel}"
-        self.device.launch(SOURCE, name, grid, pipe.threads, (*args, *self._numbers()), shared=pipe.shared)
+    def on_queries(self, pipe: Pipe, kernel: str, args: tuple[Any, ...]) -> None:
+        """A kernel of the pipeline whose rows are queries."""
+        self._launch(pipe, kernel, self.rows.q.rows, (*args, *self._numbers(self.sizes.tokens)))
 
-    def _numbers(self) -> tuple[Any, ...]:
-        sizes = self.sizes
-        numbers = (sizes.groups, sizes.tokens, sizes.heads, sizes.window)
+    def on_keys(self, pipe: Pipe, kernel: str, args: tuple[Any, ...]) -> None:
+        """A kernel of the pipeline whose rows are keys."""
+        self._launch(pipe, kernel, self.sizes.tokens, (*args, *self._numbers(self.rows.q.rows)))
+
+    def _launch(self, pipe: Pipe, kernel: str, rows: int, args: tuple[Any, ...]) -> None:
+        grid = pipe.grid(self.device, self.sizes, rows)
+        self.device.launch(SOURCE, f"attention_backward_{kernel}", grid, pipe.threads, args, shared=pipe.shared)
+
+    def _numbers(self, columns: int) -> tuple[Any, ...]:
+        """SIZES of the source, where a group has so many columns."""
+        sizes, queries = self.sizes, self.rows.q.rows
+        numbers = (sizes.groups, sizes.tokens, sizes.heads, queries, padded_length(columns), sizes.window)
         return (*(np.int32(number) for number in numbers), attention_scale(DIM))
+
+
+def _halves(norms: Array) -> tuple[Array, Array]:
+    """Those of the first rows, and of the second."""
+    return norms[: norms.size // 2], norms[norms.size // 2 :]

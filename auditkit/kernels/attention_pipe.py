@@ -70,4 +70,5 @@ class Pipe:
 
 def fits(device: Device, sizes: Sizes, dim: int, bits: int) -> bool:
     """Whether these kernels take such an attention; no choice can change a bit."""
-    return device.architecture == ARCHITECTURE and (dim, bits) == (DIM, BITS) and sizes.tokens <= MOST_KEYS
+    counted = sizes.tokens <= MOST_KEYS and sizes.groups * sizes.heads * sizes.tokens < 1 << 31  # rows by int32
+    return device.architecture == ARCHITECTURE and (dim, bits) == (DIM, BITS) and counted

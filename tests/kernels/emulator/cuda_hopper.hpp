@@ -42,7 +42,10 @@ static inline void registers_up() {
     if (N < emu_registers_at_start()) emu_fail("registers_up to fewer registers than a thread begins with");
 }
 
+static inline unsigned made_anew(unsigned x) { return x; }
 static inline void product_fence() { emu_product_step(EMU_PRODUCT_FENCE, 0); }
+template <int COUNT>
+static inline void product_fence(int (&)[COUNT]) { product_fence(); }
 static inline void product_commit() { emu_product_step(EMU_PRODUCT_COMMIT, 0); }
 template <int N, int COUNT>
 static inline void product_wait(int (&)[COUNT]) { emu_product_step(EMU_PRODUCT_WAIT, N); }
