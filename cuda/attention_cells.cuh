@@ -9,13 +9,12 @@
 //
 // Test: pytest tests/kernels/test_attention_cells.py
 #pragma once
+#include "attention_quotient.cuh"
 #include "common.cuh"
 #include "elementary.cuh"
 
 #define CELLS 32
 #define WARP 0xffffffffu
-
-__device__ __forceinline__ float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 
 // Of cell 4 i + 2 half + b.
 __device__ __forceinline__ i32 half_of_cell(i32 cell) { return cell >> 1 & 1; }
@@ -56,14 +55,6 @@ __device__ __forceinline__ float exp_tame(float x) {
 // From here to 0, e = exp(x) is above 2^-87, and e / l a normal number for l < 2^39.
 #define LEAST_TAME -60.0f
 
-// e / l, rounded once, for 2^-87 <= e <= 1, 1 <= l < 2^39 and `reciprocal` = RN(1 / l). The first quotient is off by at most 1.5 units,
-// and what remains of e is exact or off by half of its own unit. So only quotients within 12 / (2^25 l) (l without its power of two) of
-// the middle between two floats could round wrongly, and the test looks at such. (All of them, a hundred million, were right.)
-__device__ __forceinline__ float quotient(float e, float l, float reciprocal) {
-    float q = e * reciprocal;
-    return fused(fused(-q, l, e), reciprocal, q);
-}
-
 // Digits. A weight is a real number w, |w| <= 2^13, and W = rint(w). Adding one of these rounds it (quantise_digits.cuh);
 // fused(w', factor, WEIGHT_ROUND) does too, where w' * factor is exact or below one half by far. Signed, the low 15 bits are
 // then 128 (h + 128) + (l + 64); of weights that are not negative, 128 h + l with 0 <= h <= 64, 0 <= l < 128, bytes without a sign.
@@ -102,12 +93,6 @@ __device__ __forceinline__ void store_weights(const i32 (&w)[CELLS], Store store
 #pragma unroll
         for (int plane = 0; plane < 3; plane++) store(half, plane, words[plane]);
     }
-}
-
-// Over the four lanes that share a row.
-__device__ __forceinline__ float max_of_row(float v) {
-    v = fmaxf(v, __shfl_xor_sync(WARP, v, 1));
-    return fmaxf(v, __shfl_xor_sync(WARP, v, 2));
 }
 
 // Over the eight lanes that share columns: most[2 i + b] of column 8 i + 2 (lane % 4) + b. Each step hands half of what a lane holds to

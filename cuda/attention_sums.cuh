@@ -96,7 +96,7 @@ __device__ __forceinline__ void sum_up(const Chunk& c, C& cells, i8* shared, u32
             if ((u32)(bound + 48) <= 96u)
                 store_weighted<C>(
                     hh, ss, ll, half, to, [=](i64 n) { return round_tame<14>(n, power_of_two(bound - 26), 1.0f); },
-                    [=](float x) { return divided(x, l, reciprocal); });
+                    [=](float x) { return quotient(x, l, reciprocal); });
             else
                 store_weighted<C>(
                     hh, ss, ll, half, to, [=](i64 n) { return round_scaled(n, bound - 26); }, [=](float x) { return x / l; });

@@ -27,11 +27,6 @@ GLOBAL void exps(const float* x, float* y, i64 n) {
     i64 i = global_index();
     if (i < n) y[i] = exp_tame(x[i]);
 }
-GLOBAL void quotients(const float* e, const float* l, float* out, i64 n) {
-    i64 i = global_index();
-    if (i < n) out[i] = quotient(e[i], l[i], 1.0f / l[i]);
-}
-
 // Weights w times `factor` as digits, 3 blocks of 4096 bytes.
 template <bool SIGNED>
 __device__ __forceinline__ void digits_of(const float* w, i8* out, float factor) {
@@ -49,22 +44,13 @@ __device__ __forceinline__ void digits_of(const float* w, i8* out, float factor)
 ONE signed_digits(const float* w, i8* out, float factor) { digits_of<true>(w, out, factor); }
 ONE unsigned_digits(const float* w, i8* out, float factor) { digits_of<false>(w, out, factor); }
 
-// Maxima of rows [64] and of each warp's columns [4][64].
-ONE maxima(const float* x, float* rows, float* columns) {
+// Maxima of each warp's columns [4][64].
+ONE maxima(const float* x, float* columns) {
     Matrix m;
-    float of_rows[2] = {}, of_columns[16] = {};
+    float most[16] = {};
 #pragma unroll
-    for (int i = 0; i < CELLS; i++) {
-        float v = x[m.at(i)];
-        int half = i / 2 % 2, column = i / 4 * 2 + i % 2;
-        of_rows[half] = fmaxf(of_rows[half], v);
-        of_columns[column] = fmaxf(of_columns[column], v);
-    }
-    max_of_columns(of_columns);
+    for (int i = 0; i < CELLS; i++) most[i / 4 * 2 + i % 2] = fmaxf(most[i / 4 * 2 + i % 2], x[m.at(i)]);
+    max_of_columns(most);
 #pragma unroll
-    for (int b = 0; b < 2; b++) {
-        float most = max_of_row(of_rows[b]);
-        if (m.lane % 4 == 0) rows[m.row + 8 * b] = most;
-        columns[threadIdx.x / 32 * 64 + 2 * m.lane + b] = of_columns[b];
-    }
+    for (int b = 0; b < 2; b++) columns[threadIdx.x / 32 * 64 + 2 * m.lane + b] = most[b];
 }

@@ -3,5 +3,5 @@
 
 GLOBAL void divide(const float* x, const float* l, float* out, i64 n) {
     i64 i = global_index();
-    if (i < n) out[i] = divided(x[i], l[i], 1.0f / l[i]);
+    if (i < n) out[i] = quotient(x[i], l[i], 1.0f / l[i]);
 }
