@@ -154,7 +154,7 @@ struct Sum {
     static constexpr bool QUERIES = true, SUMS = true, ROW_SUMS = true, UNSIGNED = true;
     static constexpr bool TWO_SETS = ATTENTION_CLUSTER == 1;  // a pair of blocks has no registers for the second
     static constexpr int PRODUCTS = 1, VECTORS = KEY_NUMBERS, SCORERS = 2, TOGETHER = 1, CLUSTER = ATTENTION_CLUSTER;
-    static constexpr int ROW_STAGES = 2, COLUMN_STAGES = 2, SUM_STAGES = 3;
+    static constexpr int ROW_STAGES = 2, COLUMN_STAGES = 3, SUM_STAGES = 2;
     static constexpr int SCORER_REGISTERS = 120, SUMMER_REGISTERS = 224;
 
     const i32 *q_exponents, *v_exponents, *bounds;

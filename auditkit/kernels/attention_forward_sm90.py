@@ -11,7 +11,7 @@ from auditkit.kernels.exact_dot_planes import DeviceRows
 from auditkit.numerics.attention import attention_scale
 
 SCAN = Pipe(products=1, scorers=3, row_stages=1, column_stages=4, sum_stages=0, vectors=2)
-SUM = Pipe(products=1, scorers=2, row_stages=2, column_stages=2, sum_stages=3, vectors=2, row_sums=True)
+SUM = Pipe(products=1, scorers=2, row_stages=2, column_stages=3, sum_stages=2, vectors=2, row_sums=True)
 
 
 def row_norms(device: Device, rows: DeviceRows) -> Array:
