@@ -48,6 +48,7 @@ __device__ __forceinline__ void load_columns(const Given& g, const Chunk& c, u32
     i32 lane = threadIdx.x & 31, product = lane / 3, plane = lane % 3;
     i32 row_blocks = (c.rows + BLOCK_ROWS - 1) / BLOCK_ROWS, tiles = (c.columns + BLOCK_ROWS - 1) / BLOCK_ROWS;
     bool copies = product < C::PRODUCTS;  // the others have records to copy, or nothing
+    if (!copies && lane != 31) return;    // a lane with nothing to do that is late would miss phases
     u32 round = 0, passed = 0;
 #pragma unroll 1
     for (Unit u = unit_at<C>(c, 0, rank); u.exists; u = unit_at<C>(c, ++round, rank)) {
