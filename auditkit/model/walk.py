@@ -69,8 +69,9 @@ class Walk:
         """stage: told which of STAGES begins."""
         self._weights, self._total_targets, self._recipe, self._ops = weights, total_targets, recipe, ops
         self._plan, self._sums, self._stage = plan, sums, stage
-        first = recipe.model.num_layers - plan.near
-        self._inputs = Divided(InMemory(), inputs, lambda key: _layer_of(key) >= first) if plan.near else inputs
+        count = recipe.model.num_layers  # and what leaves the last one, called after one more, is none's
+        near = range(count - plan.near, count)
+        self._inputs = Divided(InMemory(), inputs, lambda key: _layer_of(key) in near) if plan.near else inputs
         self._specs = {spec.name: spec for spec in parameter_table(recipe.model)}
         self._head_name = EMBED if recipe.model.tied_head else HEAD
         self._layers = [self._names(layer_prefix(layer)) for layer in range(recipe.model.num_layers)]
