@@ -179,6 +179,8 @@ class Walk:
         tables = [piece.key for piece in self._pieces(EMBED)[:1]]
         sums = [f"{name}.0" for name in self._layers[layer - 1]] if layer else tables
         later = [*self._bring(after), *self._bring_sums(sums)]
+        if layer + 1 == len(self._layers):
+            self._sums.expect(f"{name}.0" for name in self._layers[layer])
         for batch in self._in_turn(batches, self._needs(layer), self._needs(layer - 1), later):
             network, prefix = self._network(batch), layer_prefix(layer)
             if self._plan.recompute:
@@ -211,7 +213,7 @@ class Walk:
         self._stage(OF_HEAD)
         last = len(self._layers)
         self._weights.stage([FINAL_NORM, self._head_name], self._layers[-1])
-        later = [*self._bring(self._layers[-1]), *self._bring_sums(f"{name}.0" for name in self._layers[-1])]
+        later = self._bring(self._layers[-1])  # not its sums as well: there is least room here
         if self._once:
             self._weights.round(HEAD)
             self._sums.expect(piece.key for piece in self._pieces(HEAD))

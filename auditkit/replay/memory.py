@@ -289,11 +289,12 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool) -> Bytes:
     host = on_host(sizes, plan) + ahead + _spilling(sizes, plan, rows)
     in_memory = {what: size for (what, place), size in held.items() if place == "memory"}
     moving = 2 * waiting_inputs(recipe, plan) if plan.inputs == "host" else 0  # on their way there, and back
+    leaving = waiting_sums(recipe) if "host" in (plan.sums, plan.table_sums) else 0
     parts = (
         (f"{largest} at a time", stages[largest]),
         ("caches of all layers", caches),
         ("waiting micro-batches", in_memory.get("waiting", 0) + in_memory.get("near", 0) + moving),
-        ("gradient sums", in_memory.get("sums", 0) + in_memory.get("tables", 0)),
+        ("gradient sums", in_memory.get("sums", 0) + in_memory.get("tables", 0) + leaving),
         ("parameters", 0 if cuda else in_memory.get("parameters", 0)),
         ("files", 0 if cuda else host + sizes.reading),
     )
@@ -341,10 +342,10 @@ def _stages(sizes: Sizes, plan: Plan, rows: int) -> dict[str, int]:
     tokens, once = cuts.tokens or sizes.tokens, is_once(recipe, plan)
     bring = 4 if cuda or plan.params == "disk" else 0  # a copy of the parameters of a stage
     soon = bring if plan.params == "host" else 0  # and of those of the next layer; of a table as well, if `once`
-    copies: dict[Place, int] = {"memory": 0, "host": 3, "disk": 1}  # here, on their way there, and back
+    copies: dict[Place, int] = {"memory": 0, "host": 2, "disk": 1}  # here, and on their way here
     settled = copies[plan.sums] * sizes.sum_bytes * sizes.layer
     piece = sizes.sum_bytes * rows * recipe.model.hidden_size
-    of_tables = (2 if plan.table_sums == "host" else 0) * piece * (1 if once else sizes.tables)
+    of_tables = (1 if plan.table_sums == "host" else 0) * piece * (1 if once else sizes.tables)
     gradient = (4 + 8 + (0 if cuda else 8)) * sizes.matrix
     layer = (bring + soon) * sizes.layer + sizes.rows_of_layer + settled + gradient + sizes.work(cuts.key_heads)
     layer += (sizes.cache if plan.recompute else 0) + 3 * x

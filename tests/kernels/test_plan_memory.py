@@ -30,6 +30,13 @@ RECIPE = replace(
         ffn_size=2816, context_length=2048,
     ),
 )  # fmt: skip
+WIDE = replace(
+    RECIPE,
+    model=replace(
+        RECIPE.model, vocab_size=131_072, hidden_size=2048, num_layers=2, num_heads=32, num_kv_heads=8, head_dim=64,
+        ffn_size=8192, context_length=512,
+    ),
+)  # fmt: skip
 HOST = Plan(True, group=3, recompute=True, params="host", sums="host", inputs="host", cuts=Cuts(512, 4096))
 PLANS = {
     "inputs": HOST,
@@ -90,3 +97,31 @@ def test_what_is_chosen_fits(gibibytes: int) -> None:
     layout = choose_layout([RECIPE], Limits(gibibytes << 30, 100 << 30, 0), cuda=True, threads=1)
     assert layout.plan.pieces
     assert max(peaks(RECIPE, layout.plan).values()) <= layout.need.memory <= gibibytes << 30
+
+
+@pytest.mark.parametrize("gibibytes", [3.75, 4.5])
+def test_what_is_chosen_fits_where_tables_are_wide(gibibytes: float) -> None:
+    limit = int(gibibytes * (1 << 30))
+    layout = choose_layout([WIDE], Limits(limit, 100 << 30, 0), cuda=True, threads=1)
+    assert layout.plan.sums == "host"
+    assert max(peaks(WIDE, layout.plan).values()) <= layout.need.memory <= limit
+
+
+def test_what_the_head_holds_of_sums_that_come_and_go_is_counted() -> None:
+    plan = Plan(
+        True, group=2, recompute=True, keep=("attention", "mid", "q", "k", "v"), near=1, cuts=Cuts(128, 512, 1),
+        params="host", sums="host", inputs="host",
+    )  # fmt: skip
+    found, need = peaks(WIDE, plan), piece_bytes(WIDE, plan, True)
+    counted = sum(size for _, size in need.parts) + DEVICE_BASE
+    assert found["head"] == max(found.values()) <= counted
+
+
+def test_what_leaves_the_last_layer_is_counted_where_it_lies() -> None:
+    """Its key is that of one layer more, none of those that are near."""
+    recipe = replace(RECIPE, model=replace(RECIPE.model, context_length=8192, num_layers=2))
+    plan = Plan(True, recompute=True, near=1, params="host", inputs="host", cuts=Cuts(128, 4096, 1))
+    few, many = replace(plan, group=2), replace(plan, group=18)
+    held = peaks(recipe, many)["head"] - peaks(recipe, few)["head"]
+    counted = [sum(size for _, size in piece_bytes(recipe, one, True).parts) for one in (few, many)]
+    assert held <= 1.05 * (counted[1] - counted[0])
