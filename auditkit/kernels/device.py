@@ -268,6 +268,17 @@ class Device:
         if "transfers" in self.__dict__:
             self.transfers.release()
 
+    def set_aside(self, free: Callable[[], int | None]) -> None:
+        """As Transfers.set_aside, if there were any transfers."""
+        if "transfers" in self.__dict__:
+            self.transfers.set_aside(free)
+
+    def release_aside(self) -> None:
+        """Give back all page-locked memory that nobody uses; nothing on a lost device, which the next call tells of."""
+        if self._lost is None and "transfers" in self.__dict__:
+            with suppress(AuditkitError):
+                self.transfers.release_aside()
+
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """Memory of zero bytes."""
         array = self.empty(shape, dtype)
@@ -367,31 +378,6 @@ class Device:
     def play(self, graph: Any) -> None:
         """Run a graph's launches on the device's stream."""
         graph.launch(self.stream)
-
-
-class Recording:
-    """The launches of a function, recorded once and played again as one CUDA graph.
-
-    The function must launch the same kernels on the same arrays each time, upload nothing and wait for nothing. What it
-    allocates comes from a pool of its own, which lives as long as the recording.
-    """
-
-    def __init__(self, device: Device, function: Callable[[], Any]) -> None:
-        """Run `function` twice, so that kernels are loaded and the pool is filled, and record the third run.
-
-        `result`: what the recorded run returned; each play writes it anew.
-        """
-        self._device = device
-        with device.use(), device.own_memory() as self._memory:
-            function()
-            function()
-            device.synchronize()
-            self.result, self._graph = device.capture(function)
-        self._memory.kept.append(self._graph)
-
-    def play(self) -> None:
-        """Run the recorded launches, in order with all else on the device."""
-        self._device.play(self._graph)
 
 
 def blocks_for(items: int, block: int) -> int:

@@ -50,6 +50,9 @@ class Transfers:
         with device.use():
             self.to_device, self.to_host = (cuda.Stream(non_blocking=True) for _ in range(2))
         self._pinned = cuda.PinnedMemoryPool()  # locking pages takes longer than a copy: the next step has them again
+        self._aside: list[Any] = []  # pools whose memory is not given out again
+        self._free: Callable[[], int | None] = lambda: None
+        self._kept = kept
         kept += [self.to_device, self.to_host, self._pinned]
         self._coming: deque[_Copy] = deque()  # under way to the device, in the order of their ends
         self._leaving: deque[_Copy] = deque()  # and to main memory
@@ -57,18 +60,22 @@ class Transfers:
         self.watch: Watch = lambda what, wait: wait()
 
     def host_array(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Page-locked main memory with undefined contents; of the ordinary kind where the system gives no such."""
+        """Page-locked main memory with undefined contents; of the ordinary kind where the system gives no such.
+
+        Raises Unsupported for too little main memory beside what is set aside.
+        """
+        self._check_room(math.prod(shape) * np.dtype(dtype).itemsize)
         found = self.page_locked(shape, dtype)
         return np.empty(shape, dtype) if found is None else found
 
     def page_locked(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any] | None:
         """Page-locked main memory with undefined contents; None where the system gives no such."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
-        try:
-            with self._device.use():
+        with self._device.use():
+            try:
                 memory = self._pinned.malloc(max(1, size))
-        except Unsupported:
-            return None
+            except self._device.errors:  # whatever the reason: an error that CUDA keeps comes again with the next call
+                return None
         return np.frombuffer(memory, np.uint8, size).view(dtype).reshape(shape)
 
     def bring(self, values: npt.NDArray[Any]) -> Callable[[], Array]:
@@ -118,8 +125,26 @@ class Transfers:
         self._forget_done()
 
     def release(self) -> None:
-        """Give page-locked memory back that nobody uses."""
+        """Give page-locked memory back that nobody uses; not what is set aside."""
         self._pinned.free_all_blocks()
+
+    def set_aside(self, free: Callable[[], int | None]) -> None:
+        """Give out no page-locked memory again that was given out so far: until `release_aside` it is held.
+
+        free: bytes of main memory that this process can get, None where nobody says.
+        """
+        self._free = free
+        self._aside.append(self._pinned)
+        self._pinned = self._device.cupy.cuda.PinnedMemoryPool()
+        self._kept.append(self._pinned)
+
+    def release_aside(self) -> None:
+        """Give all page-locked memory back that nobody uses."""
+        self._free = lambda: None
+        self.tidy()
+        with self._device.use():
+            for pool in (*self._aside, self._pinned):  # the pools stay: CuPy's hold what is still used
+                pool.free_all_blocks()
 
     def end(self) -> Callable[[], None]:
         """What waits for the copies begun so far. It may be called in any thread, and raises what CUDA says of them."""
@@ -144,6 +169,15 @@ class Transfers:
         """Let go of the device arrays whose copies are done; without waiting."""
         with self._device.use():
             self._forget_done()
+
+    def _check_room(self, size: int) -> None:
+        free = self._free()
+        if free is not None and free < size:
+            raise Unsupported(
+                f"a second replay has too little main memory beside that of the first: {size} bytes more needed, "
+                f"{free} free",
+                hint="free main memory, or use --device cpu",
+            )
 
     def _after_work(self, stream: Any, arrays: Sequence[npt.NDArray[Any]]) -> None:
         """Let the next copies on a stream begin after what was launched, for memory that they write or read may be in

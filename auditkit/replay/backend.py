@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -87,6 +88,18 @@ class Backend:
     def forget(self) -> None:
         """Make anew, when it is needed, all that is kept from one step to the next."""
         kept.forget()
+
+    @contextmanager
+    def anew(self) -> Iterator[None]:
+        """For a second replay inside: `forget`, and what is held until then is given back at the end."""
+        self.forget()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Give back main memory that is kept for the next step."""
 
     def describe(self) -> dict[str, str]:
         """What a report says of the device besides its name; nothing for a processor, which every report names."""
@@ -283,10 +296,19 @@ class CudaBackend(Backend):
         self.on_device(one)
 
     def forget(self) -> None:
-        """As Backend.forget; recordings and tables on the device, too."""
+        """As Backend.forget; recordings and tables on the device, too, and page-locked memory.
+
+        The system would give the same memory out again, with the cell that a first replay may have found broken: until
+        `release` it is held.
+        """
         super().forget()
         self.on_device(self.ops.forget)
         self.recorder.forget()
+        self.on_device(lambda: self.ops.device.set_aside(machine.free_memory))
+
+    def release(self) -> None:
+        """As Backend.release. Nothing happens on a device that is lost."""
+        self.ops.device.release_aside()
 
     def describe(self) -> dict[str, str]:
         """Architecture, driver and CuPy."""

@@ -62,10 +62,10 @@ def confirm(
     held(backend, record, fresh.segment(number), state, tokens)
     state = _again(fresh, backend, number, start, state)
     tokens = fresh.tokens(number)
-    backend.forget()
-    held(backend, record, fresh.segment(number), state, tokens)
-    segment = fresh.segment(number)
-    second = replay(backend, state, tokens, segment.recipe, work_key=work_key, cursor=segment.cursor)
+    with backend.anew():
+        held(backend, record, fresh.segment(number), state, tokens)
+        segment = fresh.segment(number)
+        second = replay(backend, state, tokens, segment.recipe, work_key=work_key, cursor=segment.cursor)
     held(backend, record, segment, state, tokens)
     require_same(first, second.fingerprint)
     if isinstance(second, Broken):  # twice in the same place: no bit was flipped, this program is wrong

@@ -211,8 +211,8 @@ class Part:
         if again.digests != found.digests:
             raise MachineFault("the parameters, read again, are others", hint=HINT)
         tokens = fresh.tokens(self._number)
-        backend.forget()
-        second = self._once(backend, segment.recipe, state, tokens)
+        with backend.anew():
+            second = self._once(backend, segment.recipe, state, tokens)
         params.held(again, state, ops)
         held_tokens(self._record, segment, tokens)
         require_same(first, second.fingerprint)

@@ -74,6 +74,10 @@ class Planned(Backend):
         """As Backend."""
         self.inner.forget()
 
+    def release(self) -> None:
+        """As Backend."""
+        self.inner.release()
+
     def describe(self) -> dict[str, str]:
         """As Backend, and the plan where it is not the plain one."""
         return self.inner.describe() if self.holds else {**self.inner.describe(), "plan": self.layout.plan.describe()}

@@ -11,7 +11,7 @@ import numpy as np
 from auditkit.errors import Unsupported
 from auditkit.formats.recipe import Recipe
 from auditkit.kernels.backend import CudaOps
-from auditkit.kernels.device import Recording
+from auditkit.kernels.recording import Recording
 from auditkit.model.network import prepare
 from auditkit.model.params import parameter_count, parameter_table
 from auditkit.model.state import State

@@ -314,6 +314,7 @@ def _replay_all(draft: _Draft, replayer: Replayer, plan: Sequence[Interval], run
             _replay_one(draft, replayer, interval)
     finally:
         progress.finish()
+        replayer.backend.release()
 
 
 def _replay_one(draft: _Draft, replayer: Replayer, interval: Interval) -> None:

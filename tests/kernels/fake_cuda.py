@@ -24,6 +24,7 @@ NAMES = {
     701: "cudaErrorLaunchOutOfResources: too many resources requested for launch",
     702: "cudaErrorLaunchTimeout: the launch timed out and was terminated",
     719: "cudaErrorLaunchFailure: unspecified launch failure",
+    801: "cudaErrorNotSupported: operation not supported",
     999: "cudaErrorUnknown: unknown error",
 }
 KEPT = frozenset({214, 700, 702, 719, 999})  # errors after which every call gives the same error

@@ -15,7 +15,8 @@ from auditkit.errors import MachineFault, Unsupported, UsageError
 from auditkit.kernels import faults
 from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.compile import Nvrtc
-from auditkit.kernels.device import Device, Recording, device_count
+from auditkit.kernels.device import Device, device_count
+from auditkit.kernels.recording import Recording
 from auditkit.model.state import initial_state
 from auditkit.replay.backend import CudaBackend, choose
 from auditkit.replay.report import Report

@@ -180,6 +180,12 @@ class EmulatedDevice:
     def release(self) -> None:
         """Nothing is kept."""
 
+    def set_aside(self, free: Callable[[], int | None]) -> None:
+        """As Device: nothing is kept."""
+
+    def release_aside(self) -> None:
+        """As Device."""
+
     def address(self, array: EmulatedArray) -> int:
         """Where the array lies, for tables of pointers that a kernel reads."""
         return int(array.ctypes.data)
@@ -208,7 +214,7 @@ class EmulatedDevice:
         )  # fmt: skip
         message = ctypes.create_string_buffer(1024)
         pointers = (ctypes.c_void_p * max(1, len(values)))(*(v.ctypes.data for v in values))
-        live = sorted(self._buffers.items())
+        live = sorted(self._buffers.copy().items())  # a copy at once: garbage may be collected while they are sorted
         begins = np.array([address for address, _ in live], np.uint64)
         ends = np.array([address + size for address, size in live], np.uint64)
         failed = loaded.emu_launch(

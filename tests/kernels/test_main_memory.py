@@ -1,0 +1,176 @@
+"""Main memory beside a card that holds other bits than were put there."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import auditkit
+from auditkit.errors import MachineFault
+from auditkit.kernels.device import Device
+from auditkit.kernels.transfers import Transfers
+from auditkit.model.plan import Plan
+from auditkit.replay import machine, placing
+from auditkit.replay.layout import Layout
+from auditkit.replay.memory import piece_bytes
+from auditkit.replay.report import Report
+from auditkit.verdict import Verdict
+from tests.kernels import fake_cupy
+from tests.kernels.fake_cuda import Cuda
+from tests.kernels.on_devices import EMULATOR_MARKS
+from tests.kernels.test_faults import believing
+from tests.replay import make_run
+
+pytestmark = EMULATOR_MARKS
+
+PLAN = Plan(True, recompute=True, params="host", inputs="host", sums="host")
+TABLE_SUMS = 8 * make_run.RECIPE.model.vocab_size * make_run.RECIPE.model.hidden_size  # bytes
+
+
+class Pool:
+    """cupy.cuda.PinnedMemoryPool: what was given back is given out again, by its size, the last one first."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        self.cuda = cuda
+        self.free: dict[int, list[Any]] = defaultdict(list)
+        self.made: dict[int, list[Any]] = defaultdict(list)
+
+    def malloc(self, size: int) -> Any:
+        """A block, kept by its size."""
+        self.cuda.call("host malloc")
+        if not self.free[size]:
+            block = np.full(size, 0xA5, np.uint8)
+            self.made[size].append(block)
+            self.free[size].append(block)
+        block = self.free[size].pop()
+        given = (ctypes.c_uint8 * size).from_address(block.ctypes.data)
+        weakref.finalize(given, lambda: self.free[size].append(block))
+        return given
+
+    def free_all_blocks(self) -> None:
+        """Forgets what is free."""
+        for size, blocks in self.free.items():
+            self.made[size] = [b for b in self.made[size] if not any(b is other for other in blocks)]
+        self.free.clear()
+
+    @property
+    def held(self) -> int:
+        """Bytes that are used or kept."""
+        return sum(size * len(blocks) for size, blocks in self.made.items())
+
+
+@pytest.fixture
+def pools(monkeypatch: pytest.MonkeyPatch) -> list[Pool]:
+    """The pools that are made, in their order."""
+    made: list[Pool] = []
+
+    def pool(cuda: Cuda) -> Pool:
+        made.append(Pool(cuda))
+        return made[-1]
+
+    monkeypatch.setattr(fake_cupy, "_pinned_pool", pool)
+    return made
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Where main memory was written by copies from the device: (address, bytes)."""
+    send, found = fake_cupy.FakePointer.copy_to_host_async, list[tuple[int, int]]()
+
+    def noted(self: Any, mem: int, count: int, stream: Any) -> None:
+        send(self, mem, count, stream)
+        found.append((mem, count))
+
+    monkeypatch.setattr(fake_cupy.FakePointer, "copy_to_host_async", noted)
+    return found
+
+
+def verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: Cuda) -> Report:
+    """The report of an honest step under PLAN."""
+    fake_cupy.install(monkeypatch, cuda)
+    monkeypatch.setenv("AUDITKIT_CACHE", str(tmp_path / "cache"))
+    run = make_run.publish(replace(make_run.train(1), published=(0, 1)), tmp_path / "run")
+    layout = Layout(PLAN, piece_bytes(make_run.RECIPE, PLAN, True))
+    monkeypatch.setattr(placing, "choose_layout", lambda *_, **__: layout)
+    return auditkit.verify(run, step=0, backend=believing(), cache_dir=tmp_path / "c")
+
+
+def test_a_stuck_bit_in_page_locked_memory_accuses_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pools: list[Pool]
+) -> None:
+    """The first block for the sums of the embedding, which is the only one of its size."""
+    send, seen = fake_cupy.FakePointer.copy_to_host_async, list[int]()
+
+    def stuck(self: Any, mem: int, count: int, stream: Any) -> None:
+        send(self, mem, count, stream)
+        if count == TABLE_SUMS and (not seen or mem == seen[0]):
+            ctypes.c_uint8.from_address(mem + 4).value |= 1 << 6  # a cell of this block that always reads 1
+            seen.append(mem)
+
+    monkeypatch.setattr(fake_cupy.FakePointer, "copy_to_host_async", stuck)
+    assert verified(tmp_path, monkeypatch, Cuda()).verdict is Verdict.MACHINE_FAULT
+    assert seen
+
+
+def test_the_replay_before_a_mismatch_has_other_main_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pools: list[Pool], sent: list[tuple[int, int]]
+) -> None:
+    """On a card that computes nothing; afterwards it is given back."""
+    aside, before = Transfers.set_aside, []
+
+    def noted(transfers: Transfers, *free: Any) -> None:
+        before.append(len(sent))
+        aside(transfers, *free)
+
+    monkeypatch.setattr(Transfers, "set_aside", noted)
+    assert verified(tmp_path, monkeypatch, Cuda(dry=True)).verdict is Verdict.MISMATCH
+    first, second = ({mem for mem, size in some if size} for some in (sent[: before[0]], sent[before[0] :]))
+    assert first and second and not first & second
+    assert [pool.held for pool in pools] == [0, 0]
+
+
+def test_too_little_main_memory_for_another_replay_is_unsupported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pools: list[Pool]
+) -> None:
+    free = [1 << 40]
+    aside = Transfers.set_aside
+
+    def less(transfers: Transfers, now: Any) -> None:
+        free[0] = TABLE_SUMS - 1
+        aside(transfers, now)
+
+    monkeypatch.setattr(Transfers, "set_aside", less)
+    monkeypatch.setattr(machine, "free_memory", lambda: free[0])
+    report = verified(tmp_path, monkeypatch, Cuda(dry=True))
+    assert report.verdict is Verdict.UNSUPPORTED
+    assert f"{TABLE_SUMS} bytes more needed, {free[0]} free" in report.steps[0].message
+    assert [pool.held for pool in pools] == [0, 0]
+
+
+@pytest.mark.parametrize("status", [1, 2, 801])
+def test_a_system_that_locks_no_pages_has_ordinary_ones(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    """Whatever it says; the device is not lost by that."""
+    cuda = Cuda()
+    fake_cupy.install(monkeypatch, cuda)
+    device = Device(0)
+    cuda.fails = lambda called, _number: status if called == "host malloc" else 0
+    assert device.transfers.page_locked((3,), np.int32) is None
+    assert device.transfers.host_array((3,), np.int32).shape == (3,)
+    assert device.download(device.upload(np.arange(3))).tolist() == [0, 1, 2]
+
+
+def test_an_error_of_page_locking_that_cuda_keeps_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = Cuda()
+    fake_cupy.install(monkeypatch, cuda)
+    device = Device(0)
+    cuda.fails = lambda called, _number: 214 if called == "host malloc" else 0
+    assert device.transfers.page_locked((3,), np.int32) is None
+    with pytest.raises(MachineFault):
+        device.synchronize()
