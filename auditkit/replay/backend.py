@@ -337,6 +337,7 @@ class CudaBackend(Backend):
         for role in (state.params, state.adam_m, state.adam_v):
             if isinstance(role, dict):
                 role.clear()
+        self.on_device(self.ops.device.transfers.tidy)  # which has what it copied last
 
 
 def _moved(state: State, move: Callable[[Any], Any]) -> State:

@@ -125,9 +125,11 @@ def leaves(run: Run, number: int) -> tuple[MicroBatchLeaf, ...]:
 
 
 def _again(fresh: Run, backend: Backend, number: int, start: int, state: State) -> State:
-    """The start state once more: in other memory; on a card, which may have no room for both, in place of the first."""
-    again = start_state(fresh, start, hold=backend.holds)[0] if number == start else _on_host(backend, state)
-    backend.let_go(state)
+    """The start state once more: in other memory; where there may be no room for both, in place of the first."""
+    published = number == start
+    again = start_state(fresh, start, hold=backend.holds)[0] if published else _on_host(backend, state)
+    if published or backend.holds:  # else it is read from the first, and a plan for several steps has room for both
+        backend.let_go(state)
     return backend.place(again)
 
 

@@ -94,9 +94,10 @@ class Planned(Backend):
         return State(state.step, params, adam_m, adam_v, found=state.found)
 
     def let_go(self, state: State) -> None:
-        """As Backend."""
-        if self.holds:
-            self.inner.let_go(state)
+        """As Backend; with a plan, of the parameters that it has put into memory. Files stay: see memory.py."""
+        if not self.holds and isinstance(state.params, dict):
+            state.params.clear()
+        self.inner.let_go(state)
 
     def place(self, state: State) -> State:
         """As Backend; with a plan, what a step reads again and again is put where it wants it. Raises Damaged."""

@@ -23,7 +23,7 @@ from auditkit.model.piece_sums import PieceSums
 from auditkit.model.plan import Cuts, Plan
 from auditkit.model.state import seeded_state, state_digests
 from auditkit.replay import arguments, placing
-from auditkit.replay.backend import choose
+from auditkit.replay.backend import Backend, choose
 from auditkit.replay.layout import Layout
 from auditkit.replay.memory import piece_bytes
 from auditkit.replay.planned import Planned
@@ -109,6 +109,31 @@ def test_a_tampered_state_is_a_mismatch_with_its_tensor(
     assert report.steps[0].tensor == plain.steps[0].tensor is not None
     assert report.steps[0].differences == plain.steps[0].differences
     assert not spilled(tmp_path / "cache")
+
+
+def test_the_replay_before_a_mismatch_has_the_parameters_once(
+    parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, most = [0], [0]
+
+    def gone(size: int) -> None:
+        live[0] -= size
+
+    def waiting(self: Backend, array: Any) -> Any:
+        made = array.copy()
+        live[0] += made.nbytes
+        most[0] = max(most[0], live[0])
+        weakref.finalize(made, gone, made.nbytes)
+        return made
+
+    monkeypatch.setattr(Backend, "waiting", waiting)
+    changed = parts.copy()
+    changed.states[5] = flip_state(changed.states[5], "adam_m", "model.norm.weight", 3)
+    folder, plan = publish(changed, tmp_path / "run"), PLANS["pieces in memory"]
+    follow(monkeypatch, plan)
+    report = auditkit.verify(str(folder), step=4, device="numpy", threads=1, cache_dir=tmp_path / "cache")
+    assert report.verdict is Verdict.MISMATCH
+    assert 0 < most[0] <= dict(piece_bytes(RECIPE, plan, False).parts)["parameters"]
 
 
 def test_a_state_0_that_the_seed_does_not_give(parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
