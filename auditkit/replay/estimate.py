@@ -14,7 +14,7 @@ from auditkit.replay.layout import Layout, Limits, choose_layout, leanest
 from auditkit.replay.log_check import LogCheck
 from auditkit.replay.needs import needs
 from auditkit.replay.placing import limits, recipes_of
-from auditkit.replay.plan import Interval, intervals
+from auditkit.replay.plan import Interval, following, intervals
 from auditkit.replay.run import Run
 from auditkit.replay.selection import Selection
 from auditkit.store import Folder
@@ -126,11 +126,11 @@ def layout_here(
     run: Run, plan: Sequence[Interval], allowed: Limits, backend: Backend
 ) -> tuple[Layout, Unsupported | None]:
     """How steps are replayed here; or the leanest way to do so, and why not even that can be done."""
-    cuda, recipes = isinstance(backend, CudaBackend), list(recipes_of(run, plan))
+    cuda, recipes, more = isinstance(backend, CudaBackend), list(recipes_of(run, plan)), following(plan)
     try:
-        return choose_layout(recipes, allowed, cuda=cuda, threads=backend.threads), None
+        return choose_layout(recipes, allowed, cuda=cuda, threads=backend.threads, following=more), None
     except Unsupported as error:
-        return leanest(recipes, cuda), error
+        return leanest(recipes, cuda, following=more), error
 
 
 def time_of(run: Run, plan: Sequence[Interval], layout: Layout, backend: Backend) -> tuple[Speed, float]:

@@ -48,15 +48,23 @@ class Layout:
 
 
 def choose_layout(
-    recipes: Sequence[Recipe], limits: Limits, *, cuda: bool, threads: int, profile: Profile | None = None
+    recipes: Sequence[Recipe],
+    limits: Limits,
+    *,
+    cuda: bool,
+    threads: int,
+    profile: Profile | None = None,
+    following: bool = False,
 ) -> Layout:
     """The quickest plan that fits for every recipe, by a machine's profile or the declared one. A pure function.
+
+    following: whether steps follow each other.
 
     Unsupported: not even the leanest one fits; says what it needs.
     """
     profile = profile or profile_of(cuda)
     for count in _workers(threads, cuda):
-        layout = _worst(recipes, Plan(workers=count), cuda, profile)
+        layout = _worst(recipes, Plan(workers=count), cuda, profile, following)
         if limits.fit(layout.need):
             return layout
     cuts = _all_cuts(recipes, cuda)
@@ -66,25 +74,25 @@ def choose_layout(
     for least, _, plan in quickest:
         if best is not None and least >= best[0]:
             break  # none of the rest can be quicker, however it is cut
-        if not limits.fit(_worst(recipes, replace(plan, cuts=cuts[-1]), cuda, profile).need):
+        if not limits.fit(_worst(recipes, replace(plan, cuts=cuts[-1]), cuda, profile, following).need):
             continue
         for cut in cuts:
             found = replace(plan, cuts=cut)
             seconds = _seconds(recipes, found, cuda, profile)
             if (best is None or seconds < best[0]) and limits.fit(
-                (layout := _worst(recipes, found, cuda, profile)).need
+                (layout := _worst(recipes, found, cuda, profile, following)).need
             ):
                 best = seconds, layout
     if best is not None:
         return best[1]
-    raise _too_little(leanest(recipes, cuda).need, limits, cuda)
+    raise _too_little(leanest(recipes, cuda, following=following).need, limits, cuda)
 
 
-def leanest(recipes: Sequence[Recipe], cuda: bool) -> Layout:
-    """The plan that needs the least memory."""
+def leanest(recipes: Sequence[Recipe], cuda: bool, *, following: bool = False) -> Layout:
+    """The plan that needs the least memory; following: as `choose_layout`."""
     profile, last = profile_of(cuda), _all_cuts(recipes, cuda)[-1]
     plans = (Plan(), *(replace(plan, cuts=last) for plan in _plans(recipes, cuda)))
-    found = [_worst(recipes, plan, cuda, profile) for plan in plans]
+    found = [_worst(recipes, plan, cuda, profile, following) for plan in plans]
     return min(found, key=lambda layout: (layout.need.memory + layout.need.host, layout.need.disk))
 
 
@@ -148,10 +156,10 @@ def table_rows(sizes: Sizes) -> list[int]:
     return found
 
 
-def _worst(recipes: Sequence[Recipe], plan: Plan, cuda: bool, profile: Profile) -> Layout:
+def _worst(recipes: Sequence[Recipe], plan: Plan, cuda: bool, profile: Profile, following: bool) -> Layout:
     """The plan with the largest of its needs under the recipes."""
     needs = [
-        piece_bytes(recipe, plan, cuda) if plan.pieces else plain_bytes(recipe, plan.workers, cuda)
+        piece_bytes(recipe, plan, cuda, following=following) if plan.pieces else plain_bytes(recipe, plan.workers, cuda)
         for recipe in recipes
     ]
     largest = max(needs, key=lambda need: need.memory)

@@ -279,14 +279,14 @@ def plain_sums(recipe: Recipe) -> int:
     return (4 * (len(fold) + 2) if fold else 8) * parameter_count(recipe.model)
 
 
-def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool) -> Bytes:
-    """One layer at a time."""
+def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool, *, following: bool = False) -> Bytes:
+    """One layer at a time; following: steps follow each other, so that states are made of those before them."""
     sizes, rows = sizes_of(recipe, cuda), _rows(recipe, plan)
-    held, caches = _held(sizes, plan), 0 if plan.recompute else plan.group * recipe.model.num_layers * sizes.cache
-    stages = _stages(sizes, plan, rows)
+    held, stages = _held(sizes, plan, following), _stages(sizes, plan, rows)
+    caches = 0 if plan.recompute else plan.group * recipe.model.num_layers * sizes.cache
     largest = max(stages, key=lambda name: stages[name])
     ahead = 4 * max(sizes.layer, sizes.table) if plan.params == "disk" else 0
-    host = on_host(sizes, plan) + ahead + _spilling(sizes, plan, rows)
+    host = on_host(sizes, plan, following) + ahead + _spilling(sizes, plan, rows)
     in_memory = {what: size for (what, place), size in held.items() if place == "memory"}
     moving = 2 * waiting_inputs(recipe, plan) if plan.inputs == "host" else 0  # on their way there, and back
     leaving = waiting_sums(recipe) if "host" in (plan.sums, plan.table_sums) else 0
@@ -307,9 +307,9 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool) -> Bytes:
     return Bytes(total + HOST_BASE, 0, disk, parts)
 
 
-def on_host(sizes: Sizes, plan: Plan) -> int:
+def on_host(sizes: Sizes, plan: Plan, following: bool = False) -> int:
     """Bytes of main memory that a group of micro-batches holds beside a card."""
-    return sum(size for (_, place), size in _held(sizes, plan).items() if place == "host")
+    return sum(size for (_, place), size in _held(sizes, plan, following).items() if place == "host")
 
 
 def _rows(recipe: Recipe, plan: Plan) -> int:
@@ -322,8 +322,9 @@ def is_once(recipe: Recipe, plan: Plan) -> bool:
     return plan.logits_once and not recipe.model.tied_head
 
 
-def _held(sizes: Sizes, plan: Plan) -> dict[tuple[str, Place], int]:
+def _held(sizes: Sizes, plan: Plan, following: bool) -> dict[tuple[str, Place], int]:
     """Bytes of what lies somewhere through a group of micro-batches, by what it is and where it lies."""
+    params = 4 * sizes.parameters  # twice while they are made of those before; in files also when they are read again
     layers = sizes.recipe.model.num_layers
     each = sizes.stream + sizes.results(plan.keep) if plan.recompute else 0
     tables = sizes.sum_bytes * sizes.tables * sizes.table
@@ -332,7 +333,8 @@ def _held(sizes: Sizes, plan: Plan) -> dict[tuple[str, Place], int]:
         ("waiting", plan.inputs): plan.group * (max(0, layers - plan.near) * each + 4 * sizes.stream),
         ("sums", plan.sums): sizes.sum_bytes * sizes.parameters - tables,
         ("tables", plan.table_sums): tables,
-        ("parameters", plan.params): 4 * sizes.parameters,
+        ("parameters", plan.params): params * (2 if following or plan.params == "disk" else 1),
+        ("moments", "disk"): 2 * 2 * params if following else 0,
     }
 
 

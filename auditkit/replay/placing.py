@@ -14,7 +14,7 @@ from auditkit.model.params import parameter_table
 from auditkit.replay import machine
 from auditkit.replay.backend import Backend, CudaBackend
 from auditkit.replay.layout import Layout, Limits, choose_layout
-from auditkit.replay.plan import Interval
+from auditkit.replay.plan import Interval, following
 from auditkit.replay.planned import Planned
 from auditkit.replay.run import Run
 from auditkit.store.progress import Clock, Progress, SystemClock
@@ -66,7 +66,8 @@ def layout_of(run: Run, plan: Sequence[Interval], backend: Backend, memory: int 
     """How the steps of a verification are taken here. Unsupported: they cannot be, with what would."""
     recipes = list(recipes_of(run, plan))
     found = limits(run, backend, memory)
-    return choose_layout(recipes, found, cuda=isinstance(backend, CudaBackend), threads=backend.threads)
+    cuda, more = isinstance(backend, CudaBackend), following(plan)
+    return choose_layout(recipes, found, cuda=cuda, threads=backend.threads, following=more)
 
 
 def planned(

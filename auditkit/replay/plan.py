@@ -36,3 +36,8 @@ def intervals(wanted: Iterable[int], published: Iterable[int]) -> tuple[Interval
         start = starts[bisect_right(starts, step) - 1]
         groups.setdefault(start, []).append(step)
     return tuple(Interval(start, steps[-1] + 1, tuple(steps)) for start, steps in groups.items())
+
+
+def following(plan: Iterable[Interval]) -> bool:
+    """Whether a step begins from the state that another one gives."""
+    return any(len(interval.steps) > 1 for interval in plan)

@@ -11,13 +11,18 @@ import pytest
 
 import auditkit
 from auditkit.kernels.transfers import Transfers
-from auditkit.model.plan import Cuts, Plan
+from auditkit.model.params import parameter_table
+from auditkit.model.plan import Cuts, Place, Plan
+from auditkit.model.state import seeded_state
 from auditkit.replay import placing
 from auditkit.replay.layout import Layout
 from auditkit.replay.memory import on_host, piece_bytes, sizes_of
+from auditkit.replay.planned import Planned
+from auditkit.store.spill import Spill
 from tests.kernels import fake_cupy
 from tests.kernels.fake_cuda import Cuda
 from tests.kernels.test_faults import believing
+from tests.kernels.test_planned import SMALL, tokens_of
 from tests.replay import make_run
 
 HOST = Plan(True, params="host", cuts=Cuts(0, 20))
@@ -58,3 +63,26 @@ def test_the_replay_before_a_mismatch_holds_no_more_main_memory_than_was_counted
     report = auditkit.verify(run, step=0, backend=believing(), cache_dir=tmp_path / "c")
     assert report.machine["plan"] and report.verdict.name == "MISMATCH"  # nothing was computed, twice
     assert 0 < locked.peak <= on_host(sizes_of(make_run.RECIPE, True), HOST)
+
+
+@pytest.mark.parametrize("params", ["host", "disk"])
+def test_steps_one_after_the_other_take_no_more_than_was_counted(
+    card: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, params: Place
+) -> None:
+    plan = replace(HOST, params=params)
+    locked, inner, need = Locked(monkeypatch), believing(), piece_bytes(SMALL, plan, True, following=True)
+    shapes = {spec.name: spec.shape for spec in parameter_table(SMALL.model)}
+    put, disk = Spill.put, [0]
+
+    def putting(self: Spill, key: str, arrays: Any) -> None:
+        put(self, key, arrays)
+        disk.append(sum(path.stat().st_size for path in (tmp_path / "c").rglob("*") if path.is_file()))
+
+    monkeypatch.setattr(Spill, "put", putting)
+    layout = Layout(plan, need)
+    backend = Planned(inner.ops, 1, "cuda", inner=inner, layout=layout, shapes=shapes, cache=lambda: tmp_path / "c")
+    state = backend.place(seeded_state(SMALL))
+    for _ in range(4):
+        state, _ = backend.step(state, tokens_of(SMALL), SMALL)
+    host = on_host(sizes_of(SMALL, True), plan, following=True)
+    assert locked.peak == host and max(disk) == need.disk  # of files, no other of their arrays are in this plan

@@ -116,6 +116,20 @@ def test_the_most_demanding_recipe_of_a_run_decides() -> None:
     assert both.need.memory >= alone.need.memory > 0 and both.need.memory <= 12 * GIB
 
 
+def test_steps_that_follow_each_other_need_room_for_two_states() -> None:
+    """Of parameters where they lie, and of moments on the disk; the plain way has counted them."""
+    size, disk = 4 * sizes_of(LARGE, True).parameters, Limits(16 * GIB, 100 * GIB, 0)
+    assert choose_layout([LARGE], disk, cuda=True, threads=1).need.disk == 0
+    with pytest.raises(Unsupported, match="and 0 of disk"):
+        choose_layout([LARGE], disk, cuda=True, threads=1, following=True)
+    limits = Limits(16 * GIB, 100 * GIB, 4 * size)
+    layout = choose_layout([LARGE], limits, cuda=True, threads=1, following=True)
+    once = choose_layout([LARGE], limits, cuda=True, threads=1)
+    assert (layout.plan, layout.need.host, layout.need.disk) == (once.plan, once.need.host + size, 4 * size)
+    plain = Limits(None, None, 0)
+    assert choose_layout([RECIPE], plain, cuda=True, threads=1, following=True).plan == Plan()
+
+
 @pytest.mark.parametrize("width", [16, 48, 2048, 1600])
 def test_pieces_of_a_table_are_whole_blocks(width: int) -> None:
     recipe = replace(LARGE, model=replace(LARGE.model, hidden_size=width))

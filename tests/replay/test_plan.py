@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditkit.replay.plan import Interval, intervals
+from auditkit.replay.plan import Interval, following, intervals
 
 
 def test_a_published_start_needs_one_step() -> None:
@@ -23,6 +23,11 @@ def test_steps_share_replays() -> None:
 
 def test_the_seed_gives_state_0_where_it_is_not_published() -> None:
     assert intervals([2], [5]) == (Interval(0, 3, (2,)),)
+
+
+def test_a_step_on_the_way_or_beside_makes_steps_follow_each_other() -> None:
+    assert not following(intervals([0, 10], [0, 10]))
+    assert following(intervals([0, 11], [0, 10])) and following(intervals([0, 1], [0]))
 
 
 @given(st.sets(st.integers(0, 200), min_size=1), st.sets(st.integers(0, 200)))

@@ -22,12 +22,14 @@ from auditkit.model.params import parameter_table
 from auditkit.model.piece_sums import PieceSums
 from auditkit.model.plan import Cuts, Plan
 from auditkit.model.state import seeded_state, state_digests
-from auditkit.replay import arguments, placing
+from auditkit.replay import arguments, estimate, placing
 from auditkit.replay.backend import Backend, choose
 from auditkit.replay.layout import Layout
 from auditkit.replay.memory import piece_bytes
 from auditkit.replay.planned import Planned
 from auditkit.replay.report import Report
+from auditkit.replay.run import open_run
+from auditkit.replay.selection import select
 from auditkit.store.spill import Spill
 from auditkit.verdict import Verdict
 from tests.conftest import ROOT
@@ -46,8 +48,8 @@ PLANS = {
 def follow(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
     """Let every verification take its steps under this plan."""
 
-    def choose(recipes: Any, limits: Any, *, cuda: bool, threads: int) -> Layout:
-        return Layout(plan, piece_bytes(recipes[0], plan, cuda))
+    def choose(recipes: Any, limits: Any, *, cuda: bool, threads: int, following: bool) -> Layout:
+        return Layout(plan, piece_bytes(recipes[0], plan, cuda, following=following))
 
     monkeypatch.setattr(placing, "choose_layout", choose)
 
@@ -67,6 +69,26 @@ def test_every_step_matches(honest: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert [s.obtained for s in report.steps] == [s.obtained for s in plain.steps]
     assert report.machine["plan"] == PLANS[name].describe()
     assert not spilled(tmp_path)
+
+
+def test_the_plan_knows_whether_steps_follow_each_other(
+    honest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+
+    backend = choose("numpy", 1)
+
+    def chosen(recipes: Any, limits: Any, *, following: bool, **_: Any) -> Layout:
+        told.append(following)
+        return Layout(Plan(), piece_bytes(recipes[0], Plan(True), False))
+
+    monkeypatch.setattr(placing, "choose_layout", chosen)
+    monkeypatch.setattr(estimate, "choose_layout", chosen)
+    for steps in ("4:5", "0:2"):
+        auditkit.verify(str(honest), steps=steps, threads=1, cache_dir=tmp_path)
+        with open_run(str(honest), cache_dir=tmp_path) as run:
+            estimate.estimate(run, select(steps=steps), backend)
+    assert told == [False, False, True, True]
 
 
 def test_a_state_that_is_gone_on_from_keeps_no_sums(tmp_path: Path) -> None:
@@ -235,7 +257,7 @@ from auditkit.replay.layout import Layout
 from auditkit.replay.memory import Bytes
 run, cache, plan, after = sys.argv[1], sys.argv[2], eval(sys.argv[3]), int(sys.argv[4])
 planned.LONG, keeper.FIRST_SECONDS, keeper.SHARE = 0.0, 0.0, 0.0
-placing.choose_layout = lambda recipes, limits, *, cuda, threads: Layout(plan, Bytes(0, 0, 0))
+placing.choose_layout = lambda recipes, limits, **_: Layout(plan, Bytes(0, 0, 0))
 notes = []
 class Seen:
     done = 0
