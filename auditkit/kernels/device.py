@@ -24,6 +24,7 @@ from auditkit.errors import AuditkitError, MachineFault, Unsupported, UsageError
 from auditkit.kernels import faults
 from auditkit.kernels.compile import OLDEST, Compiler, Nvrtc, cubin
 from auditkit.kernels.memory import Memory
+from auditkit.kernels.returned import Returned
 from auditkit.kernels.transfers import Transfers
 
 Array: TypeAlias = Any  # a C-contiguous cupy.ndarray: memory with a dtype and a shape
@@ -119,6 +120,7 @@ class Device:
             raise UsageError(f"there is no CUDA device {index}: {count} visible, numbered from 0")
         self.index = index
         self.recording = False
+        self.returned = Returned()  # what is to be compared before anything is downloaded
         self._others = count > 1
         self._inside = 0  # how many `use` are under way
         self._modules: dict[str, Any] = {}
@@ -264,6 +266,7 @@ class Device:
 
     @_guarded
     def _release(self) -> None:
+        self.returned.clear()
         self.pool.free_all_blocks()
         if "transfers" in self.__dict__:
             self.transfers.release()
@@ -310,7 +313,11 @@ class Device:
 
     @_guarded
     def download(self, array: Array) -> npt.NDArray[Any]:
-        """A copy on the host, after all work on the device's stream."""
+        """A copy on the host, after all work on the device's stream.
+
+        MachineFault: something that came back to the device before had changed in main memory.
+        """
+        self.returned.check(self)
         return array.get(self.stream)  # type: ignore[no-any-return]
 
     def address(self, array: Array) -> int:

@@ -7,24 +7,31 @@ from typing import Any
 
 import numpy.typing as npt
 
+from auditkit.kernels.blake3 import digest_words
 from auditkit.kernels.device import Array, Device
 
 Host = npt.NDArray[Any]
 
 
 class HostShelf:
-    """Lists of device arrays by key; as auditkit.model.shelf.Shelf."""
+    """Lists of device arrays by key; as auditkit.model.shelf.Shelf.
+
+    What comes back with other bits is a MachineFault when the next result is read from the device (Device.download).
+    """
 
     def __init__(self, device: Device, most: int) -> None:
         """most: bytes of device memory that arrays on their way to main memory may hold besides the last one."""
         self._device, self._most = device, most
         self._held: dict[str, list[Host]] = {}
+        self._digests: dict[str, Array] = {}  # of the arrays before they left, (n, 8) uint32 on the device
         self._coming: dict[str, list[Callable[[], Array]]] = {}
         self._spare: dict[tuple[tuple[int, ...], str], list[Host]] = {}
 
     def put(self, key: str, arrays: Sequence[Array]) -> None:
         """Keep arrays, which must not change any more, in place of those that the key had."""
         self.drop(key)
+        if arrays:
+            self._digests[key] = digest_words(self._device, arrays)
         pairs = [(array, self._room_for(array)) for array in arrays]
         self._device.transfers.send_all(pairs, self._most, id(self))
         self._held[key] = [values for _, values in pairs]
@@ -34,7 +41,10 @@ class HostShelf:
         if key not in self._held:
             return None
         self.expect(key)
-        return [arrived() for arrived in self._coming.pop(key)]
+        found = [arrived() for arrived in self._coming.pop(key)]
+        if found:
+            self._device.returned.add(key, self._digests[key], digest_words(self._device, found))
+        return found
 
     def expect(self, key: str) -> None:
         """Begin to bring the arrays of a key, if it is there."""
@@ -45,6 +55,7 @@ class HostShelf:
         """Forget a key, if it is there."""
         for arrived in self._coming.pop(key, []):
             arrived()  # or its memory would be used again before the copy has written it
+        self._digests.pop(key, None)
         for values in self._held.pop(key, []):
             self._spare.setdefault((values.shape, values.dtype.str), []).append(values)
 

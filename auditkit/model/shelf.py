@@ -9,7 +9,10 @@ from auditkit.model.ops import Ops
 
 
 class Shelf(Protocol):
-    """Lists of arrays by key. What comes back has the bits of what was put there; a disk's shelf checks that."""
+    """Lists of arrays by key. What comes back has the bits of what was put there.
+
+    A shelf away from where the ops compute checks that: on the disk, and in main memory beside a card.
+    """
 
     def put(self, key: str, arrays: Sequence[Any]) -> None:
         """Keep arrays, in place of those that the key had."""
@@ -25,7 +28,9 @@ class Shelf(Protocol):
 
 
 class InMemory:
-    """The arrays themselves."""
+    """The arrays themselves, in the memory in which the ops compute: no safer while they compute than while they wait,
+    so nothing is checked here. What a bit does that flips once, the second replay before a mismatch shows.
+    """
 
     def __init__(self) -> None:
         self._held: dict[str, list[Any]] = {}

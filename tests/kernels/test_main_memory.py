@@ -14,7 +14,10 @@ import pytest
 
 import auditkit
 from auditkit.errors import MachineFault
+from auditkit.formats.digest import content_digest
 from auditkit.kernels.device import Device
+from auditkit.kernels.host_shelf import HostShelf
+from auditkit.kernels.returned import Returned
 from auditkit.kernels.transfers import Transfers
 from auditkit.model.plan import Plan
 from auditkit.replay import machine, placing
@@ -102,10 +105,71 @@ def verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: Cuda) -> Rep
     return auditkit.verify(run, step=0, backend=believing(), cache_dir=tmp_path / "c")
 
 
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    """The first card."""
+    fake_cupy.install(monkeypatch, Cuda())
+    return Device(0)
+
+
+@pytest.mark.parametrize("key", ["a", "b"])
+@pytest.mark.parametrize("read", ["what came back", "something else"])
+def test_a_bit_that_flips_in_main_memory_is_told_before_anything_is_read(device: Device, key: str, read: str) -> None:
+    shelf, want = HostShelf(device, 0), np.arange(1000, dtype=np.float32)
+    shelf.put("none", [])
+    shelf.put("a", [device.upload(want)])
+    shelf.put("b", [device.upload(want[:0]), device.upload(want)])
+    shelf._held[key][-1].view(np.uint32)[123] ^= 1 << 20
+    assert shelf.get("none") == []
+    found, other = [shelf.get("b") or [], shelf.get("a") or []], device.upload(want)
+    number, was = len(shelf._held[key]) - 1, content_digest(want)
+    with pytest.raises(MachineFault, match=f"^array {number} of {key} changed in main memory: {was} became"):
+        device.download(other if read == "something else" else found[0][0])
+    assert np.array_equal(device.download(other), want), "it is told once"
+
+
+def test_what_came_back_as_it_went_may_be_overwritten_at_once(device: Device) -> None:
+    shelf, want = HostShelf(device, 0), np.arange(40, dtype=np.float32)
+    for turn in range(3):
+        shelf.put("a", [device.upload(want + turn), device.upload(want)])
+        first, second = shelf.get("a") or [None, None]
+        device.clear(first)
+        shelf.drop("a")
+        assert np.array_equal(device.download(second), want)
+
+
+def test_an_error_ends_what_was_to_be_compared(device: Device) -> None:
+    shelf, want = HostShelf(device, 0), np.arange(40, dtype=np.float32)
+    shelf.put("a", [device.upload(want)])
+    shelf._held["a"][0][7] += 1
+    shelf.get("a")
+    device.release()
+    assert np.array_equal(device.download(device.upload(want)), want)
+
+
+@pytest.mark.parametrize("often", [False, True])
+def test_a_bit_of_a_sum_that_waits_is_told_before_a_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pools: list[Pool], often: bool
+) -> None:
+    """Once, or in every block for the sums of the embedding, in the second replay too; named by what it is of."""
+    send, seen = fake_cupy.FakePointer.copy_to_host_async, list[int]()
+
+    def flipping(self: Any, mem: int, count: int, stream: Any) -> None:
+        send(self, mem, count, stream)
+        if count == TABLE_SUMS and (often or not seen):
+            ctypes.c_uint8.from_address(mem + 4).value ^= 1 << 6
+            seen.append(mem)
+
+    monkeypatch.setattr(fake_cupy.FakePointer, "copy_to_host_async", flipping)
+    report = verified(tmp_path, monkeypatch, Cuda())
+    assert report.verdict is Verdict.MACHINE_FAULT and seen
+    assert "array 0 of model.embed_tokens.weight.0 changed in main memory" in report.steps[0].message
+
+
 def test_a_stuck_bit_in_page_locked_memory_accuses_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pools: list[Pool]
 ) -> None:
-    """The first block for the sums of the embedding, which is the only one of its size."""
+    """The first block for the sums of the embedding, which is the only one of its size; were nothing compared."""
     send, seen = fake_cupy.FakePointer.copy_to_host_async, list[int]()
 
     def stuck(self: Any, mem: int, count: int, stream: Any) -> None:
@@ -115,6 +179,7 @@ def test_a_stuck_bit_in_page_locked_memory_accuses_nobody(
             seen.append(mem)
 
     monkeypatch.setattr(fake_cupy.FakePointer, "copy_to_host_async", stuck)
+    monkeypatch.setattr(Returned, "add", lambda *_: None)
     assert verified(tmp_path, monkeypatch, Cuda()).verdict is Verdict.MACHINE_FAULT
     assert seen
 

@@ -171,6 +171,8 @@ def test_memory_of_arrays_that_left_is_given_back(cuda: Cuda) -> None:
     shelf.put("a", [device.upload(numbers(5, 100))])
     device.transfers.finish()
     gc.collect()
+    assert cuda.used[0] == 32, "the digest of what left"
+    shelf.drop("a")
     assert not cuda.used[0]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from auditkit.kernels.returned import Returned
 from auditkit.kernels.whole_blocks import LARGE, UNIT
 from tests.kernels.emulator.device import EmulatedArray
 
@@ -55,6 +56,7 @@ class VirtualDevice:
     def __init__(self) -> None:
         self.used, self.part = 0, ""
         self.peaks: dict[str, int] = {}
+        self.returned = Returned()
         self.transfers = VirtualTransfers(self)
 
     @property
@@ -92,6 +94,7 @@ class VirtualDevice:
 
     def download(self, array: EmulatedArray) -> npt.NDArray[Any]:
         """Zeros of its shape."""
+        self.returned.check(self)  # type: ignore[arg-type]  # it plays a Device
         return np.zeros(array.shape, array.dtype)
 
     def address(self, array: EmulatedArray) -> int:

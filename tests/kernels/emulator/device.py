@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from auditkit.kernels.compile import target
+from auditkit.kernels.returned import Returned
 from tests.kernels.emulator.build import ROOT, Kernel, library, place_of
 
 GUARD = 512  # bytes before and after each buffer; buffers begin at multiples of 256, as cudaMalloc's do
@@ -126,6 +127,7 @@ class EmulatedDevice:
         self.seed = seed
         self.poison = poison
         self.launches: list[tuple[str, str]] = []  # (op, kernel) of each launch, for tests that count them
+        self.returned = Returned()
         self._sources = sources
         self._most_accesses = most_accesses
         self._libraries: dict[str, tuple[Path, ctypes.CDLL, dict[str, Kernel]]] = {}
@@ -175,6 +177,7 @@ class EmulatedDevice:
 
     def download(self, array: EmulatedArray) -> npt.NDArray[Any]:
         """A copy on the host."""
+        self.returned.check(self)  # type: ignore[arg-type]  # it plays a Device
         return np.array(array.view(np.ndarray))
 
     def release(self) -> None:

@@ -1,0 +1,65 @@
+"""Arrays that were in main memory and came back to the device: whether they have the bits that left.
+
+A bit may flip in main memory, or a cell of it be broken. So an array is hashed before it leaves and after it has come
+back, both on the device. Nobody waits for that: the words are compared when the next result is read from the device,
+before it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from auditkit.errors import MachineFault
+
+if TYPE_CHECKING:
+    from auditkit.kernels.device import Array, Device
+
+HINT = "this says nothing about the publisher: check the main memory of this machine, and try again"
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Digests of some arrays, (n, 8) uint32 each, from before and after."""
+
+    what: str
+    before: Array
+    after: Array
+
+
+class Returned:
+    """Digests that are still to be compared."""
+
+    def __init__(self) -> None:
+        self._pairs: list[_Pair] = []
+
+    def add(self, what: str, before: Array, after: Array) -> None:
+        """Compare these at the next `check`: digests as blake3.digest_words makes them, (n, 8) uint32."""
+        self._pairs.append(_Pair(what, before, after))
+
+    def clear(self) -> None:
+        """Compare nothing: an error has ended what the arrays were for."""
+        self._pairs.clear()
+
+    def check(self, device: Device) -> None:
+        """Wait for the device and compare. MachineFault: an array came back with other bits; says which one."""
+        if not self._pairs:
+            return
+        pairs, self._pairs = self._pairs, []
+        together = device.empty((2 * sum(int(pair.before.shape[0]) for pair in pairs), 8), np.uint32)
+        at = 0
+        for pair in pairs:
+            for words in (pair.before, pair.after):
+                device.copy(together[at : at + words.shape[0]], words)
+                at += int(words.shape[0])
+        found, at = device.download(together).astype("<u4"), 0
+        for pair in pairs:
+            count = int(pair.before.shape[0])
+            before, after = found[at : at + count], found[at + count : at + 2 * count]
+            at += 2 * count
+            for number in np.flatnonzero((before != after).any(axis=1)):
+                was, now = (words[number].tobytes().hex() for words in (before, after))
+                message = f"array {number} of {pair.what} changed in main memory: {was} became {now}"
+                raise MachineFault(message, hint=HINT)
