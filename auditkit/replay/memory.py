@@ -301,6 +301,7 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool, *, following: bool = Fal
     total = _total(parts)
     disk = sum(size for (_, place), size in held.items() if place == "disk")
     disk += sum(held.get((what, "disk"), 0) for what in ("sums", "tables"))  # written anew before the old one goes
+    disk += 2 * held["tables", plan.table_sums] if plan.sums == "disk" != plan.table_sums else 0  # kept with the others
     if cuda:
         whole = total + total // SPLIT + DEVICE_BASE
         return Bytes(whole, HOST_BASE + sizes.reading + host, disk, parts)
@@ -385,8 +386,8 @@ def _update(sizes: Sizes, rows: int) -> int:
 
 
 def _spilling(sizes: Sizes, plan: Plan, rows: int) -> int:
-    """Bytes of arrays on their way to or from host and disk."""
-    if plan.sums == "memory" == plan.table_sums:
+    """Bytes of arrays on their way to or from host and disk, where a card's sums are kept now and then in any case."""
+    if plan.sums == "memory" == plan.table_sums and not sizes.cuda:
         return 0
     return sizes.sum_bytes * max(sizes.matrix, rows * sizes.recipe.model.hidden_size)
 

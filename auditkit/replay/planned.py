@@ -148,10 +148,7 @@ class Planned(Backend):
             self.progress.note(f"nothing is kept to go on from: {error.message}")
             return self.inner.step(state, tokens, recipe, on_micro_batch=told, work_key=work_key)
         moved = Moved(spill, self.ops)
-        on_disk = {plan.sums, plan.table_sums} == {"disk"}
-        in_place, sizes = plan.pieces and on_disk, sizes_of(recipe, cuda=False)
-        size = sizes.sum_bytes * sizes.parameters
-        keeper = Keeper(spill, moved, self.progress, self.clock, in_place=in_place, size=size)
+        keeper = self._keeper(spill, moved, recipe)
         inputs = self._shelf(plan.inputs, waiting_inputs(recipe, plan), moved)
         sums = self._shelf(plan.sums, waiting_sums(recipe), moved)
         if plan.table_sums != plan.sums:
@@ -164,6 +161,20 @@ class Planned(Backend):
             raise
         spill.finish()
         return found
+
+    def _keeper(self, spill: Spill, moved: Moved, recipe: Recipe) -> Keeper:
+        """What keeps the sums that do not lie on the disk anyway."""
+        plan, sizes = self.layout.plan, sizes_of(recipe, cuda=False)
+        there = plan.pieces and plan.sums == "disk"
+        return Keeper(
+            spill,
+            moved,
+            self.progress,
+            self.clock,
+            in_place=there and plan.table_sums == "disk",
+            size=sizes.sum_bytes * (sizes.tables * sizes.table if there else sizes.parameters),
+            apart=_is_of_table if there else lambda key: True,
+        )
 
     def _shelf(self, place: Place, most: int, disk: Shelf) -> Shelf:
         if place == "disk":

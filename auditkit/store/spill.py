@@ -106,17 +106,19 @@ class Spill:
         return found or cls(own)
 
     def put(self, key: str, arrays: Sequence[NDArray[Any]]) -> None:
-        """Write arrays under a key; the file they replace goes, at the next commit if it was committed."""
+        """Write arrays under a key; the file they replace goes, at the next commit if it was committed. What cannot be
+        written whole leaves nothing, and the key as it was.
+        """
         name = f"{self._next}.bin"
         self._next += 1
-        made = []
-        with writing(self.folder / name), (self.folder / name).open("wb", buffering=0) as file:
-            for array in arrays:
-                raw = little_endian(array)
-                made.append(_Array(dtype_name(array.dtype), tuple(array.shape), content_digest(raw)))
-                _write(file, raw)
+        try:
+            made = _written(self.folder / name, arrays)
+        except BaseException:
+            with suppress(OSError):
+                (self.folder / name).unlink(missing_ok=True)
+            raise
         self.drop(key)
-        self._entries[key] = _Entry(name, tuple(made))
+        self._entries[key] = _Entry(name, made)
 
     def get(self, key: str) -> list[NDArray[Any]] | None:
         """The arrays of a key, checked; None if there are none. Damaged: they are not what was written."""
@@ -181,6 +183,16 @@ def sweep(cache: Path, *, committed: bool) -> tuple[int, int]:
             shutil.rmtree(folder, ignore_errors=True)
             files, freed = files + len(sizes), freed + sum(sizes)
     return files, freed
+
+
+def _written(path: Path, arrays: Sequence[NDArray[Any]]) -> tuple[_Array, ...]:
+    made = []
+    with writing(path), path.open("wb", buffering=0) as file:
+        for array in arrays:
+            raw = little_endian(array)
+            made.append(_Array(dtype_name(array.dtype), tuple(array.shape), content_digest(raw)))
+            _write(file, raw)
+    return tuple(made)
 
 
 def _write(file: Any, raw: NDArray[Any]) -> None:

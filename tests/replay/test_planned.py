@@ -297,6 +297,7 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "Plan()",
         "Plan(True, cuts=Cuts(10, 100, 1))",
         'Plan(True, group=2, recompute=True, params="disk", sums="disk", inputs="disk")',
+        'Plan(True, sums="disk", tables="memory")',
     ],
 )
 def test_a_killed_audit_goes_on_from_its_last_micro_batch(long_run: Path, tmp_path: Path, plan: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,6 +48,22 @@ def test_arrays_come_back_with_their_bits(tmp_path: Path) -> None:
     held.drop("a")
     held.drop("a")
     assert held.get("a") is None and held.keys() == ["b"]
+
+
+def test_what_the_disk_does_not_take_whole_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = opened(tmp_path)
+    held.put("a", ARRAYS)
+    before = files(tmp_path)
+
+    def full(file: Any, raw: Any) -> None:
+        file.write(raw.tobytes()[:3])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(spill, "_write", full)
+        with pytest.raises(Unsupported, match="the disk is full"):
+            held.put("a", ARRAYS[:1])
+    assert files(tmp_path) == before and len(held.get("a") or []) == 2
 
 
 def test_the_folder_goes_with_the_object(tmp_path: Path) -> None:
