@@ -193,15 +193,18 @@ class Device:
                 memory.abandon()
         return found
 
-    def _new_memory(self, *kept: Any) -> Memory:
-        made = Memory(self.cupy, self._device, *kept)
+    def _new_memory(self, *kept: Any, beside: Memory | None = None) -> Memory:
+        made = Memory(self.cupy, self._device, *kept, beside=beside)
         self._memories.add(made)
         return made
 
     @contextmanager
     def own_memory(self) -> Iterator[Any]:
-        """Let `empty` take from another pool, which lives as long as what this yields, or one of its arrays."""
-        before, self._memory = self._memory, self._new_memory()
+        """Let `empty` take from another pool, which lives as long as what this yields, or one of its arrays.
+
+        A limit is for both.
+        """
+        before, self._memory = self._memory, self._new_memory(beside=self._memory)
         try:
             yield self._memory
         finally:

@@ -17,10 +17,11 @@ class Memory:
     CuPy's own pool would keep what is free in it for the rest of the process.
     """
 
-    def __init__(self, cupy: Any, device: Any, *kept: Any) -> None:
-        """kept: what else of CUDA goes with it."""
+    def __init__(self, cupy: Any, device: Any, *kept: Any, beside: Memory | None = None) -> None:
+        """kept: what else of CUDA goes with it. beside: whose limit, if it has one, is for both together."""
         self._cupy, self._device = cupy, device
-        self.pool = cupy.cuda.MemoryPool()
+        pool = None if beside is None else beside.pool
+        self.pool: Any = pool.beside() if isinstance(pool, WholeBlocks) else cupy.cuda.MemoryPool()
         self.kept = list(kept)
         self._most = 0  # bytes, the environment's limit
         self._give_back_at_the_end()
@@ -28,7 +29,7 @@ class Memory:
     def limit(self, size: int) -> None:
         """Let all that is used or kept have so many bytes at most, and the environment's limit."""
         if isinstance(self.pool, WholeBlocks):
-            self.pool.limit = min(size, self._most) if self._most else size
+            self.pool.set_limit(min(size, self._most) if self._most else size)
             return
         self._most = int(self.pool.get_limit())
         self._giving_back.detach()

@@ -50,6 +50,7 @@ class Transfers:
         with device.use():
             self.to_device, self.to_host = (cuda.Stream(non_blocking=True) for _ in range(2))
         self._pinned = cuda.PinnedMemoryPool()  # locking pages takes longer than a copy: the next step has them again
+        self._locked = False  # whether any of it was ever asked for
         self._aside: list[Any] = []  # pools whose memory is not given out again
         self._free: Callable[[], int | None] = lambda: None
         self._kept = kept
@@ -71,6 +72,7 @@ class Transfers:
     def page_locked(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any] | None:
         """Page-locked main memory with undefined contents; None where the system gives no such."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
+        self._locked = True
         with self._device.use():
             try:
                 memory = self._pinned.malloc(max(1, size))
@@ -131,8 +133,12 @@ class Transfers:
     def set_aside(self, free: Callable[[], int | None]) -> None:
         """Give out no page-locked memory again that was given out so far: until `release_aside` it is held.
 
+        Or whoever asks next would have the same cells, of which one may be broken.
+
         free: bytes of main memory that this process can get, None where nobody says.
         """
+        if not self._locked:
+            return
         self._free = free
         self._aside.append(self._pinned)
         self._pinned = self._device.cupy.cuda.PinnedMemoryPool()
@@ -140,6 +146,8 @@ class Transfers:
 
     def release_aside(self) -> None:
         """Give all page-locked memory back that nobody uses."""
+        if not self._locked:
+            return
         self._free = lambda: None
         self.tidy()
         with self._device.use():
@@ -147,7 +155,11 @@ class Transfers:
                 pool.free_all_blocks()
 
     def end(self) -> Callable[[], None]:
-        """What waits for the copies begun so far. It may be called in any thread, and raises what CUDA says of them."""
+        """What waits for the copies begun so far, in a thread of its own, and raises what CUDA says of them.
+
+        The device stays the current one of that thread: one begins on device 0, which may be another rank's, and to go
+        back there would make a context on it.
+        """
         cuda, errors, index = self._device.cupy.cuda, self._device.errors, self._device.index
         with self._device.use():
             ends = []
@@ -157,9 +169,9 @@ class Transfers:
 
         def wait() -> None:
             try:
-                with cuda.Device(index):  # a thread begins on device 0, which may be another rank's
-                    for done in ends:
-                        done.synchronize()
+                cuda.Device(index).use()
+                for done in ends:
+                    done.synchronize()
             except errors as error:
                 raise faults.verdict_of(error, f"CUDA device {index}") from error
 

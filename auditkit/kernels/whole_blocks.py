@@ -6,6 +6,7 @@ used, and under a limit they are lost: a step that needs 300 MB may fail with 40
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 LARGE = 1 << 20  # bytes; smaller blocks share one pool of CuPy's
@@ -15,7 +16,8 @@ UNIT = 128 << 10  # sizes of large blocks are whole multiples
 class WholeBlocks:
     """Has the methods of `cupy.cuda.MemoryPool` that `Device` calls. Blocks of one size, rounded up, are a pool each.
 
-    limit: bytes of all together, used or kept; may be set again. peak: the most that there were of large blocks.
+    limit: bytes of all together, used or kept, those of `beside` included; may be set again. peak: the most that there
+    were of large blocks.
     """
 
     def __init__(self, cupy: Any, small: Any, limit: int) -> None:
@@ -23,6 +25,20 @@ class WholeBlocks:
         self._cupy, self._small, self.limit = cupy, small, limit
         self._pools: dict[int, Any] = {}  # by bytes of a block, the one used last at the end
         self.peak = 0
+        self._beside: weakref.WeakSet[WholeBlocks] = weakref.WeakSet()
+
+    def beside(self) -> WholeBlocks:
+        """Another pool under the same limit: what either has, the other cannot get."""
+        self.free_all_blocks()
+        made = WholeBlocks(self._cupy, self._cupy.cuda.MemoryPool(), self.limit)
+        made._beside.add(self)
+        self._beside.add(made)
+        return made
+
+    def set_limit(self, size: int) -> None:
+        """Of this pool and of those beside it."""
+        for pool in (self, *self._beside):
+            pool.limit = size
 
     def malloc(self, size: int) -> Any:
         """A block of at least so many bytes. Raises CuPy's OutOfMemoryError beyond the limit."""
@@ -36,7 +52,7 @@ class WholeBlocks:
         if pool.free_bytes():
             return pool.malloc(rounded)
         if not self._make_room(rounded):
-            raise self._cupy.cuda.memory.OutOfMemoryError(rounded, self.total_bytes(), self.limit)
+            raise self._cupy.cuda.memory.OutOfMemoryError(rounded, self.total_bytes(), self.get_limit())
         self.peak = max(self.peak, self.total_bytes() + rounded)
         try:
             return pool.malloc(rounded)
@@ -47,25 +63,25 @@ class WholeBlocks:
     def _small_block(self, size: int) -> Any:
         self._make_room(size)  # or what is free in the pool suffices; its own limit decides
         others = self.total_bytes() - int(self._small.total_bytes())
-        self._small.set_limit(size=max(1, self.limit - others))
+        self._small.set_limit(size=max(1, self.get_limit() - others))
         return self._small.malloc(size)
 
     def _make_room(self, size: int) -> bool:
         """Give back what is kept, the longest unused first, until a new block of `size` bytes fits; whether it does."""
         for kept in (*self._pools.values(), self._small):
-            if self.total_bytes() + size <= self.limit:
+            if self.total_bytes() + size <= self.get_limit():
                 return True
             if kept.free_bytes():
                 kept.free_all_blocks()
-        return self.total_bytes() + size <= self.limit
+        return self.total_bytes() + size <= self.get_limit()
 
     @property
     def _all(self) -> list[Any]:
         return [self._small, *self._pools.values()]
 
     def get_limit(self) -> int:
-        """Bytes."""
-        return self.limit
+        """Bytes that this pool may have now; at least 1, for 0 would be no limit."""
+        return max(1, self.limit - sum(pool.total_bytes() for pool in self._beside))
 
     def total_bytes(self) -> int:
         """Bytes that are used or kept."""

@@ -28,6 +28,7 @@ from auditkit.native.ops import NativeOps, load
 from auditkit.numerics import reference, self_test
 from auditkit.numerics.arrays import F32, IntArray
 from auditkit.replay import machine
+from auditkit.replay.once import Once
 from auditkit.replay.recorded import Recorder
 from auditkit.store.cache import default_dir
 
@@ -230,7 +231,8 @@ class CudaBackend(Backend):
         work_key: bytes | None = None,
         room: Room | None = None,
     ) -> tuple[State, StepResult]:
-        """As Backend.step; small steps that are repeated are recorded."""
+        """As Backend.step; small steps that are repeated are recorded, if there is room for that."""
+        told = None if on_micro_batch is None else Once(on_micro_batch)
 
         def one() -> tuple[State, StepResult]:
             pieces = room is not None and room.plan.pieces
@@ -241,13 +243,18 @@ class CudaBackend(Backend):
                 tokens,
                 recipe,
                 self.ops,
-                on_micro_batch=on_micro_batch,
+                on_micro_batch=told,
                 gradients=gradients,
                 work_key=work_key,
                 room=room,
             )
 
-        return self.on_device(one)
+        try:
+            return self.on_device(one)
+        except Unsupported:
+            if not self.recorder.give_up():
+                raise
+        return self.on_device(one)  # it has fitted without the recording
 
     def reset(self) -> None:
         """As Backend.reset; called inside `on_device`."""
@@ -296,11 +303,7 @@ class CudaBackend(Backend):
         self.on_device(one)
 
     def forget(self) -> None:
-        """As Backend.forget; recordings and tables on the device, too, and page-locked memory.
-
-        The system would give the same memory out again, with the cell that a first replay may have found broken: until
-        `release` it is held.
-        """
+        """As Backend.forget; recordings and tables on the device, too. Page-locked memory is held until `release`."""
         super().forget()
         self.on_device(self.ops.forget)
         self.recorder.forget()

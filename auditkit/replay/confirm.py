@@ -60,9 +60,9 @@ def confirm(
     fresh = afresh(run, number)
     record = fresh.record(number)
     held(backend, record, fresh.segment(number), state, tokens)
-    state = _again(fresh, backend, number, start, state)
-    tokens = fresh.tokens(number)
     with backend.anew():
+        state = _again(fresh, backend, number, start, state)
+        tokens = fresh.tokens(number)
         held(backend, record, fresh.segment(number), state, tokens)
         segment = fresh.segment(number)
         second = replay(backend, state, tokens, segment.recipe, work_key=work_key, cursor=segment.cursor)

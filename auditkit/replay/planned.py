@@ -23,6 +23,7 @@ from auditkit.replay.backend import Backend
 from auditkit.replay.keeper import Keeper
 from auditkit.replay.layout import Layout, products
 from auditkit.replay.memory import sizes_of, waiting_inputs, waiting_sums
+from auditkit.replay.once import Once
 from auditkit.replay.spilled import SpilledTensors
 from auditkit.store.progress import Clock, Progress, Silent, SystemClock
 from auditkit.store.spill import Damaged, Spill
@@ -118,7 +119,7 @@ class Planned(Backend):
         """As Backend.step. A file that comes back with other bytes makes the step begin anew, once."""
         if self.holds and not is_long(recipe):
             return self.inner.step(state, tokens, recipe, on_micro_batch=on_micro_batch, work_key=work_key)
-        told = None if on_micro_batch is None else _Once(on_micro_batch)
+        told = None if on_micro_batch is None else Once(on_micro_batch)
         begun = state if self.holds or _is_placed(state) else self.place(state)
         try:
             return self._one(begun, tokens, recipe, told, work_key, resume=True)
@@ -225,18 +226,6 @@ def _is_of_table(key: str) -> bool:
 
 def _is_placed(state: State) -> bool:
     return isinstance(state.params, (dict, SpilledTensors))
-
-
-class _Once:
-    """Tells of each finished micro-batch once, also where a step begins anew."""
-
-    def __init__(self, tell: Callable[[int], None]) -> None:
-        self._tell, self._done = tell, 0
-
-    def __call__(self, done: int) -> None:
-        if done > self._done:
-            self._done = done
-            self._tell(done)
 
 
 class _OnDevice(HostTensors):

@@ -77,6 +77,11 @@ class Recorder:
         """Begin anew: launch directly, then record again."""
         self._recipe, self._steps, self._recorded = None, 0, None
 
+    def give_up(self) -> bool:
+        """Launch steps of this recipe directly from now on; whether that is another way than before."""
+        found, self._recorded, self._no_room = self.recording, None, True
+        return found
+
     @property
     def recording(self) -> bool:
         """Whether steps are played from a recording now."""

@@ -175,6 +175,11 @@ class FakeDevice:
     def __exit__(self, *_: object) -> None:
         self.cuda.local.device = self.cuda.local.stack.pop()
 
+    def use(self) -> None:
+        """As in CuPy: for the rest of this thread."""
+        self.cuda.call("set device")
+        self.cuda.local.device = self.id
+
     def synchronize(self) -> None:
         """Wait: all is done."""
         self.cuda.call("synchronize device")

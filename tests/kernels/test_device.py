@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 import auditkit
-from auditkit.errors import UsageError
+from auditkit.errors import Unsupported, UsageError
 from auditkit.kernels.device import Device
 from auditkit.kernels.driver import versions
+from auditkit.kernels.recording import Recording
 from auditkit.model.state import document, initial_state
 from auditkit.model.step import step
 from auditkit.numerics import reference
@@ -119,6 +120,25 @@ def test_free_memory_heeds_what_is_used_and_the_limit(cuda: Cuda) -> None:
     device.pool.limit = 5000
     assert device.memory() == (4000, cuda.total)
     del held
+
+
+def test_a_recording_stays_within_the_limit(cuda: Cuda) -> None:
+    """Its pool and the device's share one; what the device has kept is given back for it."""
+    device = Device(0)
+    device.limit(4 << 20)
+    held = device.zeros((3 << 20,), np.uint8)
+    with pytest.raises(Unsupported):
+        Recording(device, lambda: device.zeros((2 << 20,), np.uint8))
+    assert cuda.used[0] <= 4 << 20 and held.size
+    del held
+    made = Recording(device, lambda: device.zeros((2 << 20,), np.uint8))
+    assert cuda.used[0] == 2 << 20 and device.memory()[0] == 2 << 20
+    with pytest.raises(Unsupported):
+        device.zeros((3 << 20,), np.uint8)
+    device.limit(6 << 20)
+    held = device.zeros((3 << 20,), np.uint8)
+    del made
+    assert cuda.used[0] == 3 << 20 and device.memory()[0] == 3 << 20 == held.size
 
 
 def test_what_a_report_says_of_it_calls_nothing(cuda: Cuda) -> None:

@@ -251,6 +251,18 @@ def test_a_recording_without_room_is_done_without(cuda: Cuda) -> None:
     assert not backend.recorder.recording and not backend.ops.device.recording
 
 
+def test_a_step_that_does_not_fit_beside_its_recording_is_done_without(cuda: Cuda) -> None:
+    """It has fitted before there was one. Micro-batches are told of once."""
+    backend, told, recipe = believing(), list[int](), RECIPES[max(RECIPES)]
+    state = backend.place(initial_state(recipe))
+    cuda.fails = lambda called, _number: 2 if called == "malloc" and backend.recorder.recording and told else 0
+    for number in range(4):
+        told.clear()
+        state, _ = backend.step(state, tokens_of(recipe, number), recipe, on_micro_batch=told.append)
+        assert told == sorted(set(told)) and told
+    assert not backend.recorder.recording
+
+
 def test_a_failed_capture_ends_it_and_keeps_the_first_error(cuda: Cuda) -> None:
     device = Device()
 

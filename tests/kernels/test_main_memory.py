@@ -42,12 +42,14 @@ class Pool:
 
     def __init__(self, cuda: Cuda) -> None:
         self.cuda = cuda
+        self.given: list[int] = []  # bytes of each block
         self.free: dict[int, list[Any]] = defaultdict(list)
         self.made: dict[int, list[Any]] = defaultdict(list)
 
     def malloc(self, size: int) -> Any:
         """A block, kept by its size."""
         self.cuda.call("host malloc")
+        self.given.append(size)
         if not self.free[size]:
             block = np.full(size, 0xA5, np.uint8)
             self.made[size].append(block)
@@ -198,6 +200,7 @@ def test_the_replay_before_a_mismatch_has_other_main_memory(
     assert verified(tmp_path, monkeypatch, Cuda(dry=True)).verdict is Verdict.MISMATCH
     first, second = ({mem for mem, size in some if size} for some in (sent[: before[0]], sent[before[0] :]))
     assert first and second and not first & second
+    assert sorted(pools[0].given) == sorted(pools[1].given), "parameters, too"
     assert [pool.held for pool in pools] == [0, 0]
 
 

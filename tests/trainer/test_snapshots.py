@@ -105,7 +105,9 @@ class TestOffDevice:
         wait = landing.end()
         landing.tidy()
         assert cuda.used[1] == 400
-        in_another_thread(wait)
+        current: list[int] = []
+        in_another_thread(lambda: (wait(), current.append(cuda.current))[0])
+        assert current == [1], "a way back to device 0 makes a context there"
         landing.tidy()
         gc.collect()
         assert cuda.used[1] == 0
