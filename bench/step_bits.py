@@ -10,7 +10,7 @@ from typing import Any
 
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
-from auditkit.kernels import exact_dot_choice
+from auditkit.kernels import attention_pipe, exact_dot_choice
 from auditkit.kernels.exact_dot_choice import Size, Way, choose
 from auditkit.measure.models import reduced
 from auditkit.measure.subject import Subject, tokens_of
@@ -73,20 +73,27 @@ def as_chosen(backend: Backend) -> Iterator[None]:
 
 
 @contextmanager
-def chosen_by(instead: Callable[[str, int, Size], Way]) -> Iterator[None]:
-    """Another choice of kernels in every product."""
-    changed: Any = exact_dot_choice
-    kept = changed.choose
-    changed.choose = instead
+def replaced(module: Any, name: str, instead: Callable[..., Any]) -> Iterator[None]:
+    """Another function under this name of a module."""
+    kept = getattr(module, name)
+    setattr(module, name, instead)
     try:
         yield
     finally:
-        changed.choose = kept
+        setattr(module, name, kept)
 
 
-def without_wgmma(backend: Backend) -> AbstractContextManager[None]:
-    """No asynchronous tensor cores anywhere: the choice of sm_80."""
-    return chosen_by(lambda architecture, multiprocessors, size: choose("80", multiprocessors, size))
+def chosen_by(instead: Callable[[str, int, Size], Way]) -> AbstractContextManager[None]:
+    """Another choice of kernels in every product."""
+    return replaced(exact_dot_choice, "choose", instead)
+
+
+@contextmanager
+def without_wgmma(backend: Backend) -> Iterator[None]:
+    """No asynchronous tensor cores anywhere: the choice of sm_80, and scores of attention in chunks."""
+    products = chosen_by(lambda architecture, multiprocessors, size: choose("80", multiprocessors, size))
+    with products, replaced(attention_pipe, "fits", lambda *given: False):
+        yield
 
 
 def small_tiles(backend: Backend) -> AbstractContextManager[None]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.emulator import EmulatedDevice, EmulationError
+from tests.kernels.emulator.build import compiler
 from tests.kernels.on_devices import EMULATOR_MARKS
 from tests.same_bits import assert_same_bits
 
@@ -240,3 +244,26 @@ def test_strided_views_are_refused() -> None:
     x = emulated.zeros((8, 8), np.uint32)
     with pytest.raises(EmulationError, match="strides"):
         emulated.launch("faults", "touch", 1, 1, [x, x[:, 1], np.int64(0)])
+
+
+FORTIFIED = """#!/bin/sh
+test "$1" = --version && echo fortifying
+exec {compiler} -O1 -D_FORTIFY_SOURCE=2 "$@"
+"""
+LAUNCHED = """
+import numpy as np
+from tests.kernels.test_emulator import device
+emulated = device()
+x = emulated.zeros((128,), np.uint32)
+emulated.launch("warp", "block_sum", 1, 128, [x, emulated.zeros((1,), np.uint32), np.int32(0)])
+"""
+
+
+def test_a_compiler_that_fortifies(tmp_path: Path) -> None:
+    """As Ubuntu's does by default: its longjmp takes another stack for an attack, and ends the process."""
+    wrapper = tmp_path / "g++"
+    wrapper.write_text(FORTIFIED.format(compiler=compiler()), encoding="utf-8")
+    wrapper.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run([sys.executable, "-c", LAUNCHED], env={**os.environ, "PATH": path}, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
