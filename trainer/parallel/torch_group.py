@@ -372,7 +372,9 @@ def open_watch(place: Place, times: Times) -> tuple[Watch, Any]:
 
 
 def open_group(place: Place, watch: Watch, store: Any) -> TorchGroup:
-    """Meet the other ranks. Raises Unsupported where that fails, in bounded time."""
+    """Meet the other ranks. In bounded time, raises Unavailable where one is lost, or refuses as one does that has just
+    ended, and Unsupported where there is no way to them.
+    """
     watch.meet()
     try:
         dist.init_process_group(
@@ -384,7 +386,8 @@ def open_group(place: Place, watch: Watch, store: Any) -> TorchGroup:
         )
     except RuntimeError as error:
         watch.search()
-        raise Unsupported(f"the ranks do not reach each other: {first_line(error)}", hint=_NETWORK) from error
+        kind = Unavailable if "refused" in str(error) else Unsupported
+        raise kind(f"the ranks do not reach each other: {first_line(error)}", hint=_NETWORK) from error
     return TorchGroup(dist.group.WORLD, place.rank, place.size, watch)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from auditkit.errors import AuditkitError, Unavailable, Unsupported
 from auditkit.verdict import Verdict
 from tests.trainer import tiny
 from tests.trainer.parallel.conftest import free_port
+from trainer.parallel.place import Place
 
 pytest.importorskip("torch", reason="torch is not installed")
 
@@ -44,3 +47,31 @@ def test_an_interface_that_is_not_there_ends_all_ranks(prepared: Path) -> None:
     told = "".join(story for _, story in found)
     assert "the ranks do not reach each other: " in told and "Traceback" not in told
     assert not (prepared / "recipe.json").exists()
+
+
+class Alone:
+    """A watch that finds nobody missing."""
+
+    def meet(self) -> None: ...
+
+    def search(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [("timed out connecting: SO_ERROR: Connection refused", Unavailable), ("Unable to find address", Unsupported)],
+)
+def test_a_rank_that_refuses_may_have_ended(
+    monkeypatch: pytest.MonkeyPatch, said: str, kind: type[AuditkitError]
+) -> None:
+    """Killed while they connect, it may show no silence in time; but it is no fault of this machine."""
+
+    def fails(*given: Any, **more: Any) -> None:
+        raise RuntimeError(said)
+
+    from trainer.parallel import torch_group
+
+    monkeypatch.setattr(torch_group.dist, "init_process_group", fails)
+    place = Place(0, 2, 0, 2, "127.0.0.1", 1, True, "test")
+    with pytest.raises(kind, match="the ranks do not reach each other: "):
+        torch_group.open_group(place, cast(Any, Alone()), torch_group.dist.HashStore())
