@@ -376,14 +376,9 @@ def open_group(place: Place, watch: Watch, store: Any) -> TorchGroup:
     ended, and Unsupported where there is no way to them.
     """
     watch.meet()
+    own = dist.PrefixStore(f"{place.prefix}/gloo", store)
     try:
-        dist.init_process_group(
-            "gloo",
-            store=dist.PrefixStore(f"{place.prefix}/gloo", store),
-            rank=place.rank,
-            world_size=place.size,
-            timeout=_FOREVER,
-        )
+        dist.init_process_group("gloo", store=own, rank=place.rank, world_size=place.size, timeout=_FOREVER)
     except RuntimeError as error:
         watch.search()
         kind = Unavailable if "refused" in str(error) else Unsupported
