@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from auditkit.kernels.attention_chunks import Sizes
 from auditkit.kernels.device import Device, blocks_for
+from auditkit.kernels.exact_dot_sm90 import ARCHITECTURE
 
-ARCHITECTURE = "90"
 BITS, DIM = 14, 128  # what the kernels are written for
 MOST_KEYS = 1 << 16  # of a weighted sum: their products of digits, below 191 * 128, stay below 2^31
 

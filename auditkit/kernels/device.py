@@ -305,7 +305,8 @@ class Device:
         """A copy of a host array. RuntimeError while launches are recorded: the copy would read freed memory."""
         if self.recording:
             raise RuntimeError("an upload cannot be recorded")  # a programming error, never data
-        self.write(held := self.empty(array.shape, array.dtype), array)
+        held = self.empty(array.shape, array.dtype)
+        self.write(held, array)
         return held
 
     @_guarded

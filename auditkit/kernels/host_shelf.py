@@ -20,7 +20,7 @@ class HostShelf:
     """
 
     def __init__(self, device: Device, most: int) -> None:
-        """most: bytes of device memory that arrays on their way to main memory may hold besides the last one."""
+        """most: bytes of device memory that arrays on their way to main memory may hold."""
         self._device, self._most = device, most
         self._held: dict[str, list[Host]] = {}
         self._digests: dict[str, Array] = {}  # of the arrays before they left, (n, 8) uint32 on the device

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class NativeRows:
 
     values: IntArray
     exponents: I32
+    bits: ClassVar[int] = BITS
 
 
 @dataclass(frozen=True)

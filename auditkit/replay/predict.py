@@ -16,7 +16,7 @@ from auditkit.replay.memory import Sizes, is_once, on_host
 
 @dataclass(frozen=True)
 class Profile:
-    """What a machine does in a second; auditkit/measure/rates.py measures it.
+    """What a machine does in a second; auditkit/measure/machine.py measures it.
 
     products, head   multiplications of exact products: of the body's bits, of the head's
     attention        multiplications of the scores and the output of a forward pass, counted for all pairs of the span
@@ -46,7 +46,7 @@ class Profile:
 
 
 # An H200 by docs/benchmarks.md; two processors with their threads, any of them, where only ratios count.
-CARD = Profile(245e12, 115e12, 60e12, 4.0, 4e11, 45e9, 45e9, group=0.02)
+CARD = Profile(210e12, 115e12, 125e12, 3.3, 4e11, 48e9, 48e9, group=0.02)
 PROCESSOR = Profile(40e9, 40e9, 40e9, 2.5, 0.5e9, None, None)
 
 
