@@ -155,7 +155,7 @@ struct Sum {
     static constexpr bool TWO_SETS = ATTENTION_CLUSTER == 1;  // a pair of blocks has no registers for the second
     static constexpr int PRODUCTS = 1, VECTORS = KEY_NUMBERS, SCORERS = 2, TOGETHER = 1, CLUSTER = ATTENTION_CLUSTER;
     static constexpr int ROW_STAGES = 2, COLUMN_STAGES = 3, SUM_STAGES = 2;
-    static constexpr int SCORER_REGISTERS = 120, SUMMER_REGISTERS = 224;
+    static constexpr int SCORER_REGISTERS = 128, SUMMER_REGISTERS = 224;
 
     const i32 *q_exponents, *v_exponents, *bounds;
     const float* maxima;

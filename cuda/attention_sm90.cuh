@@ -40,15 +40,14 @@ struct Given {
     const i32 *row_exponents[2], *column_exponents[2];
 };
 
-// One warp: the rows of all units and the columns of all tiles with their records.
+// One warp: the rows of all units and the columns of all tiles.
 template <class C>
 __device__ __forceinline__ void load_columns(const Given& g, const Chunk& c, u32 ring, u32 rank) {
     using P = Pipe<C>;
     constexpr u32 PIECE = PLANE / C::CLUSTER;  // of a plane of columns, which this block copies
     i32 lane = threadIdx.x & 31, product = lane / 3, plane = lane % 3;
     i32 row_blocks = (c.rows + BLOCK_ROWS - 1) / BLOCK_ROWS, tiles = (c.columns + BLOCK_ROWS - 1) / BLOCK_ROWS;
-    bool copies = product < C::PRODUCTS;  // the others have records to copy, or nothing
-    if (!copies && lane != 31) return;    // a lane with nothing to do that is late would miss phases
+    if (product >= C::PRODUCTS) return;  // a lane with nothing to do that is late would miss phases
     u32 round = 0, passed = 0;
 #pragma unroll 1
     for (Unit u = unit_at<C>(c, 0, rank); u.exists; u = unit_at<C>(c, ++round, rank)) {
@@ -58,25 +57,22 @@ __device__ __forceinline__ void load_columns(const Given& g, const Chunk& c, u32
         mbarrier_wait(full + (P::ROW_EMPTY - P::ROW_FULL), row.parity ^ 1);
         if (lane == 0) mbarrier_expect(full, P::ROW_BYTES);
 #pragma unroll 1
-        for (i32 block = 0; block < P::ROW_BLOCKS && copies; block++)
+        for (i32 block = 0; block < P::ROW_BLOCKS; block++)
             bulk_load(place + block * P::COLUMN_BYTES,
                       PICK(g.rows, product) + (i64)(matrix * row_blocks + min(u.row / BLOCK_ROWS + block, row_blocks - 1)) * PLANE,
                       PLANE, full);
-        const i8* from = copies ? PICK(g.columns, product) + (i64)(matrix * tiles + u.first) * PLANE + rank * PIECE
-                                : g.records + (i64)(u.group * tiles + u.first) * P::RECORD_BYTES;
+        const i8* from = PICK(g.columns, product) + (i64)(matrix * tiles + u.first) * PLANE + rank * PIECE;
 #pragma unroll 1
-        for (i32 left = u.last - u.first; left >= 0; left--, from += copies ? PLANE : P::RECORD_BYTES, passed++) {
+        for (i32 left = u.last - u.first; left >= 0; left--, from += PLANE, passed++) {
             Place<C::COLUMN_STAGES> column(passed);
             full = ring + P::COLUMN_FULL + 8 * column.slot;
             mbarrier_wait(full + (P::COLUMN_EMPTY - P::COLUMN_FULL), column.parity ^ 1);
-            if (lane == 0) mbarrier_expect(full, P::COLUMN_BYTES + P::RECORD_BYTES);
+            if (lane == 0) mbarrier_expect(full, P::COLUMN_BYTES);
             place = ring + P::COLUMN + column.slot * P::COLUMN_BYTES + lane * PLANE + rank * PIECE;
-            if (copies && C::CLUSTER == 1)
+            if (C::CLUSTER == 1)
                 bulk_load(place, from, PIECE, full);
-            else if (copies)
+            else
                 bulk_load_to(place, from, PIECE, full, (1u << C::CLUSTER) - 1);
-            else if (lane == 31)
-                bulk_load(ring + P::RECORD + passed % P::RECORD_STAGES * P::RECORD_BYTES, from, P::RECORD_BYTES, full);
         }
     }
 }
@@ -104,6 +100,29 @@ __device__ __forceinline__ void load_turned(const Given& g, const Chunk& c, u32 
                 bulk_load(place, from, BLOCK_BYTES, full);
             else
                 bulk_load_to(place, from, BLOCK_BYTES, full, (1u << C::CLUSTER) - 1);
+        }
+    }
+}
+
+// One warp for each scorer: the records of its tiles, to two places in turn. It has waited for a copy when it meets the scorer, which is
+// done with the record before then: an order that racecheck of compute-sanitizer knows, unlike that of bulk copies and mbarriers.
+template <class C>
+__device__ __forceinline__ void load_records(const Given& g, const Chunk& c, i8* shared, u32 rank, i32 scorer) {
+    using P = Pipe<C>;
+    i32 lane = threadIdx.x & 31, tiles = (c.columns + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    i8* to = shared + P::RECORD + scorer * 2 * P::RECORD_BYTES;
+    u32 round = 0, passed = 0;
+#pragma unroll 1
+    for (Unit u = unit_at<C>(c, 0, rank); u.exists; u = unit_at<C>(c, ++round, rank)) {
+#pragma unroll 1
+        for (i32 tile = u.first; tile <= u.last; tile++, passed++) {
+            if (passed % P::EVERY != scorer % P::EVERY) continue;
+            const i8* from = g.records + (i64)(u.group * tiles + tile) * P::RECORD_BYTES;
+            i8* place = to + passed / P::EVERY % 2 * P::RECORD_BYTES;
+            for (i32 at = 16 * lane; at < P::RECORD_BYTES; at += 16 * 32) cp_async_16(place + at, from + at);
+            cp_async_commit();
+            cp_async_wait<0>();
+            block_meet(1 + scorer, WARPGROUP + 32);
         }
     }
 }
@@ -263,15 +282,15 @@ __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, 
         mbarrier_wait(ring + P::ROW_FULL + 8 * row.slot, row.parity);
 #pragma unroll 1
         for (i32 tile = u.first; tile <= u.last; tile++, passed++) {
-            if (C::SUMS && passed % C::SCORERS != (u32)scorer) continue;
+            if (passed % P::EVERY != scorer % P::EVERY) continue;
             Place<C::COLUMN_STAGES> column(passed);
-            Place<P::RECORD_STAGES> record(passed);
             Place<(C::SUMS ? C::SUM_STAGES : 1)> digit(passed);
             i32 at = tile * BLOCK_ROWS;
             t.column = at + lane % 4 * 2;
-            t.record = shared + P::RECORD + record.slot * P::RECORD_BYTES;
+            t.record = shared + P::RECORD + (scorer * 2 + passed / P::EVERY % 2) * P::RECORD_BYTES;
             t.digits = shared + P::DIGIT + digit.slot * DIGITS;
             u32 from_columns = ring + P::COLUMN + column.slot * P::COLUMN_BYTES;
+            block_meet(1 + scorer, WARPGROUP + 32);
             mbarrier_wait(ring + P::COLUMN_FULL + 8 * column.slot, column.parity);
             bool fits = true;  // the same in all warps, which multiply together
             bool whole = at >= limits->first && at + BLOCK_ROWS - 1 <= limits->last;
@@ -319,7 +338,7 @@ __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, 
                 i64 sum = cells.sum(half);
                 sum += __shfl_xor_sync(0xffffffffu, sum, 1);
                 sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-                if (lane % 4 == 0) ((i64*)(shared + P::TOTAL))[scorer * BLOCK_ROWS + warp * 16 + lane / 4 + 8 * half] = sum;
+                if (lane % 4 == 0) atomicAdd((u64*)(shared + P::TOTAL) + warp * 16 + lane / 4 + 8 * half, (u64)sum);
             }
             arrive(ring + P::TOTAL_FULL);
         }
@@ -361,6 +380,7 @@ __device__ __forceinline__ void attend(const Given& g, const Chunk& c, C cells, 
             init_ring<C::SUM_STAGES>(ring + P::TURNED_FULL, 1, 4 * C::CLUSTER);
             init_ring<C::SUM_STAGES>(ring + P::DIGIT_FULL, 4, 4);
             init_ring<1>(ring + P::TOTAL_FULL, 4 * C::SCORERS, 4);
+            for (int i = 0; i < P::TOTALS; i++) ((u64*)(shared + P::TOTAL))[i] = 0;
         }
         for (int i = 0; i < P::TURNS; i++) mbarrier_init(ring + P::TURN + 8 * i, 4);
         mbarrier_init_fence();
@@ -372,9 +392,12 @@ __device__ __forceinline__ void attend(const Given& g, const Chunk& c, C cells, 
     i32 group = __shfl_sync(0xffffffffu, (i32)threadIdx.x / WARPGROUP, 0);  // the same for a warp, as the compiler now knows
     if (group == 0) {
         take_registers<C, C::SUMS ? 32 : 40>();
-        if (threadIdx.x < 32) load_columns<C>(g, c, ring, rank);
+        i32 warp = __shfl_sync(0xffffffffu, (i32)threadIdx.x / 32, 0);
+        static_assert((C::SUMS ? 2 : 1) + C::SCORERS <= 4, "a warp each");
+        if (warp == 0) load_columns<C>(g, c, ring, rank);
+        if (warp >= 4 - C::SCORERS) load_records<C>(g, c, shared, rank, warp - (4 - C::SCORERS));
         if constexpr (C::SUMS)
-            if (threadIdx.x >= 32 && threadIdx.x < 64) load_turned<C>(g, c, ring, rank);
+            if (warp == 1) load_turned<C>(g, c, ring, rank);
     } else if (group <= C::SCORERS) {
         take_registers<C, C::SCORER_REGISTERS>();
         score<C>(g, c, cells, shared, ring, rank, group - 1);

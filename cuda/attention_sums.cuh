@@ -78,11 +78,10 @@ __device__ __forceinline__ void sum_up(const Chunk& c, C& cells, i8* shared, u32
             mbarrier_wait(ring + P::TOTAL_FULL, round & 1);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                i64 sum = 0;
-#pragma unroll
-                for (int s = 0; s < C::SCORERS; s++)
-                    sum += ((const i64*)(shared + P::TOTAL))[s * BLOCK_ROWS + warp * 16 + lane / 4 + 8 * half];
-                by[half] = (float)sum * 9.313225746154785e-10f;  // RN32(sum), times 2^-30
+                u64 sum = 0;  // taken, so that the next unit begins with 0
+                if (lane % 4 == 0) sum = atomicExch((u64*)(shared + P::TOTAL) + warp * 16 + lane / 4 + 8 * half, sum);
+                sum = __shfl_sync(0xffffffffu, sum, lane & ~3);
+                by[half] = (float)(i64)sum * 9.313225746154785e-10f;  // RN32(sum), times 2^-30
                 if (lane % 4 == 0 && row + 8 * half < c.rows) cells.total(u.group, row + 8 * half, by[half]);
             }
             arrive(ring + P::TOTAL_EMPTY);

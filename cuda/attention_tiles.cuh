@@ -18,14 +18,14 @@ struct Pipe {
     static constexpr int ROW_BLOCKS = C::SUMS ? 1 : C::SCORERS, ROWS = ROW_BLOCKS * BLOCK_ROWS;
     static constexpr int ROW_BYTES = ROW_BLOCKS * C::PRODUCTS * OPERAND, COLUMN_BYTES = C::PRODUCTS * OPERAND;
     static constexpr int RECORD_BYTES = HEADER + C::VECTORS * 4 * BLOCK_ROWS;
-    // A stage of columns is released before its record is done with, at the latest when the same scorer releases its next.
-    static constexpr int RECORD_STAGES = C::COLUMN_STAGES + (C::SUMS ? C::SCORERS : 1);
+    static constexpr int TOTALS = C::ROW_SUMS ? BLOCK_ROWS : 0;
+    static constexpr int EVERY = C::SUMS ? C::SCORERS : 1;  // so many tiles from one of a scorer's to its next
 
     static constexpr int ROW = 0, COLUMN = ROW + C::ROW_STAGES * ROW_BYTES;
     static constexpr int TURNED = COLUMN + C::COLUMN_STAGES * COLUMN_BYTES, DIGIT = TURNED + C::SUM_STAGES * OPERAND;
     static constexpr int RECORD = DIGIT + C::SUM_STAGES * DIGITS;
-    static constexpr int TOTAL = RECORD + RECORD_STAGES * RECORD_BYTES;  // i64 sums of rows, of each scorer
-    static constexpr int BARRIERS = TOTAL + (C::ROW_SUMS ? C::SCORERS * 8 * BLOCK_ROWS : 0);
+    static constexpr int TOTAL = RECORD + 2 * C::SCORERS * RECORD_BYTES;  // i64 sums of rows, of all scorers: two records each
+    static constexpr int BARRIERS = TOTAL + 8 * TOTALS;
     // Barriers of full places, then of empty ones.
     static constexpr int ROW_FULL = BARRIERS, ROW_EMPTY = ROW_FULL + 8 * C::ROW_STAGES;
     static constexpr int COLUMN_FULL = ROW_EMPTY + 8 * C::ROW_STAGES, COLUMN_EMPTY = COLUMN_FULL + 8 * C::COLUMN_STAGES;

@@ -1,4 +1,4 @@
-"""Shared by all tests: no network, no skipped test in CI, the same Hypothesis examples every time."""
+"""Shared by all tests: no network, no skip in CI, a cache of their own, the same Hypothesis examples every time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.plugins.required"]
+pytest_plugins = ["tests.plugins.required", "tests.plugins.cache"]
 
 ROOT = Path(__file__).resolve().parent.parent
 GUARD = ROOT / "tests" / "guard"

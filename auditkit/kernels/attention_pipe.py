@@ -49,13 +49,12 @@ class Pipe:
     def shared(self) -> int:
         """Bytes of shared memory."""
         operands = self.row_stages * self.rows // TILE + self.column_stages
-        records = self.column_stages + (self.scorers if self.sum_stages else 1)
         barriers = 2 * (self.row_stages + self.column_stages + 2 * self.sum_stages + 1 + self.scorers)
         return (
             operands * self.products * _OPERAND
             + self.sum_stages * (_OPERAND + _DIGITS)
-            + records * self.record
-            + (self.scorers * 8 * TILE if self.row_sums else 0)
+            + 2 * self.scorers * self.record
+            + (8 * TILE if self.row_sums else 0)
             + 8 * barriers
             + 16
             + self.scorers * 4 * 32  # what each warp compares

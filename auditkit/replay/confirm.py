@@ -77,7 +77,7 @@ def confirm(
 
 def require_same(first: Fingerprint, second: Fingerprint) -> None:
     """MachineFault: two replays of the same step differ."""
-    if first != second:
+    if not first.agrees(second):
         message = f"two replays of the same step differ: {first.describe()} and {second.describe()}"
         raise MachineFault(message, hint=HINT)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from auditkit.formats.cursor import START, Cursor
 from auditkit.formats.leaves import MicroBatchLeaf, micro_root
 from auditkit.formats.recipe import Recipe
 from auditkit.formats.record import StepRecord
+from auditkit.formats.skips import NO_RESULT
 from auditkit.formats.step_audit import Digests
 from auditkit.model.state import State, StateDigests, state_digests
 from auditkit.model.step import NonFinite, StepResult
@@ -23,11 +24,22 @@ from auditkit.replay.report import FieldDifference
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What two replays of one step must have in common, without their arrays: root, values, work, or why they ended."""
+    """What two replays of one step must have in common, without their arrays: root, values, work, or how they ended.
+
+    place: the ops that computed and where they ended, of a replay without a result. Other ops look for values that are
+    not finite in other places, so that only the same ones must name the same place.
+    """
 
     root: str
     values: tuple[object, ...]
-    said: str
+    said: str = field(compare=False)
+    place: tuple[str, str] | None = field(default=None, compare=False)
+
+    def agrees(self, other: Fingerprint) -> bool:
+        """Whether both can be replays of one step by machines without a fault."""
+        if self.place is None or other.place is None or self.place[0] != other.place[0]:
+            return self == other
+        return self == other and self.place == other.place
 
     def describe(self) -> str:
         """The digests that stand for a replay in messages, or the reason why it has none."""
@@ -60,11 +72,12 @@ class Stopped:
     """A replay that met a value outside the arithmetic, so that the step has no result."""
 
     error: NonFinite
+    ops: str
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """The place where it stopped."""
-        return Fingerprint("", (), self.error.message)
+        """That it has no result, and the place where it stopped."""
+        return Fingerprint("", (NO_RESULT,), self.error.message, (self.ops, self.error.message))
 
 
 @dataclass(frozen=True)
@@ -79,7 +92,8 @@ class Broken:
     @property
     def fingerprint(self) -> Fingerprint:
         """The error."""
-        return Fingerprint("", (), f"{type(self.error).__name__}: {self.error}")
+        said = f"{type(self.error).__name__}: {self.error}"
+        return Fingerprint("", (said,), said)
 
 
 Outcome = Computed | Stopped | Broken
@@ -104,7 +118,7 @@ def replay(
         digests = state_digests(new, recipe, backend.ops, cursor=cursor)
         return Computed(new, digests, digests.root(new.step), result)
     except NonFinite as error:
-        return Stopped(error)
+        return Stopped(error, backend.ops.name)
     except (ArithmeticError, LookupError, ValueError) as error:
         return Broken(error)
 

@@ -189,7 +189,7 @@ class Part:
         try:
             return Gradients(backend.part(state, tokens, numbers, recipe, on_micro_batch=advance, work_key=self._key))
         except NonFinite as error:
-            return Stopped(error)
+            return Stopped(error, backend.ops.name)
         except (ArithmeticError, LookupError, ValueError) as error:
             return Broken(error)
 

@@ -33,7 +33,7 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        prepared, backend = planting.prepare(folder / "prepared"), choose("cpu", 1)
+        prepared, backend = planting.prepare(folder / "prepared"), choose("numpy", 1)
         for number, fault in enumerate(FAULTS):
             (folder / str(number)).mkdir()
             rows.append(row(fault, planting.explained(prepared, fault, folder / str(number), backend)))

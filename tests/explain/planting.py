@@ -24,7 +24,7 @@ from trainer.log import read_rows
 
 KEY = PrivateKey(b"publisher of the planted faults!")
 STEPS = 8
-MORE = ["--threads", "1", "--state-every", "1"]
+MORE = ["--threads", "1", "--state-every", "1", "--device", "numpy"]  # whose ops the faults change
 CHANGES = {
     "num_layers = 1": "num_layers = 2",
     "clip_norm = 1.0": "clip_norm = 0.5",
@@ -60,7 +60,9 @@ def train(prepared: Path, fault: Fault, folder: Path) -> tuple[Path, Trace | Non
             if fault.at_start:
                 assert cli.main(["run", str(work / "recipe.toml"), str(work), "--steps", str(steps), *MORE]) == 0
             else:
-                assert cli.main(["resume", str(work), "--steps", str(steps), "--threads", "1"]) == 0
+                assert (
+                    cli.main(["resume", str(work), "--steps", str(steps), "--threads", "1", "--device", "numpy"]) == 0
+                )
         words = ["--name", "spoilt", "--log-key", str(prepared.parent / "key.pem"), "--states", f"{STEP - 1},{states}"]
         with fault.publish(read_rows(work, steps)):
             assert cli.main(["publish", str(work), str(out), *words]) == 0
@@ -69,7 +71,7 @@ def train(prepared: Path, fault: Fault, folder: Path) -> tuple[Path, Trace | Non
 
 def _trace(run: Path, fault: Fault, now: Now) -> Trace:
     """What the publisher's program gives, the fault still in it."""
-    backend = choose("cpu", 1)
+    backend = choose("numpy", 1)
     with open_run(str(run)) as opened:
         start = reach(opened, STEP, backend, Silent())
     with fault.plant(now):

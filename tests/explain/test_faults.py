@@ -19,7 +19,7 @@ NAMES = [f"{fault.name}{', state hidden' if fault.hidden else ''}" for fault in 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=NAMES)
 def test_the_cause_or_the_first_quantity_is_named(fault: Fault, prepared: Path, tmp_path: Path) -> None:
-    found = planting.explained(prepared, fault, tmp_path, choose("cpu", 1))
+    found = planting.explained(prepared, fault, tmp_path, choose("numpy", 1))
     assert found.verdict is Verdict.MISMATCH
     assert row(fault, found) in TABLE, "python -m tests.explain.make_table, and look at what changed"
     assert planting.right(fault, found), found.to_dict()
@@ -35,6 +35,6 @@ def test_an_honest_run_has_nothing_to_explain(prepared: Path, tmp_path: Path) ->
     from contextlib import nullcontext
 
     honest = Fault("none", lambda now: nullcontext(), "", [])
-    found = planting.explained(prepared, honest, tmp_path, choose("cpu", 1))
+    found = planting.explained(prepared, honest, tmp_path, choose("numpy", 1))
     assert (found.verdict, found.step, found.causes) == (Verdict.MATCH, None, ())
     assert found.message == "the step matches: nothing to explain"

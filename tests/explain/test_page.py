@@ -28,7 +28,7 @@ from tests.trust.test_page import Elements
 @pytest.fixture(scope="module")
 def found(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Explanation:
     fault = next(fault for fault in FAULTS if fault.op)
-    return planting.explained(prepared, fault, tmp_path_factory.mktemp("page"), choose("cpu", 1))
+    return planting.explained(prepared, fault, tmp_path_factory.mktemp("page"), choose("numpy", 1))
 
 
 def hostile(found: Explanation) -> Explanation:
@@ -86,7 +86,7 @@ def test_it_is_json_too(found: Explanation) -> None:
 
 def test_a_run_that_cannot_be_read_is_explained_by_its_verdict(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_bytes(b"{}")
-    found = explain(tmp_path, step=0, backend=choose("cpu", 1))
+    found = explain(tmp_path, step=0, backend=choose("numpy", 1))
     assert found.verdict.name == "BAD_ARTIFACT" and found.step is None
     assert b"there is no mismatch to explain" in page(found, "auditkit 0")
 

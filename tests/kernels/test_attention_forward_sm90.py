@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from auditkit.kernels import attention_pipe as pipe
 from auditkit.kernels.attention_chunks import Sizes
 from auditkit.kernels.source import source_folder
 from auditkit.numerics import attention as reference
-from tests.kernels.emulator import EmulatedDevice
+from tests.kernels.emulator import EmulatedDevice, EmulationError
 from tests.kernels.on_devices import EMULATOR_MARKS
 from tests.kernels.test_attention import inputs
 from tests.same_bits import assert_same_bits
@@ -123,6 +124,16 @@ def test_the_backward_pass_takes_its_cache(device: Any) -> None:
             assert_same_bits(device.download(got), want)
 
 
+BEFORE_SUMS = "mbarrier_wait(ring + P::TOTAL_EMPTY, ~round & 1);"
+
+
+def change(source: Path, old: str, new: str) -> None:
+    """Change a copied source everywhere."""
+    text = source.read_text(encoding="utf-8")
+    assert old in text
+    source.write_text(text.replace(old, new), encoding="utf-8")
+
+
 class TestEmulated:
     """In whatever order threads, copies and blocks run, and whatever fresh memory holds."""
 
@@ -140,10 +151,7 @@ class TestEmulated:
     def test_pairs_of_blocks(self, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Two blocks that share the columns, which the shipped kernels do not: the bits stay."""
         sources = shutil.copytree(source_folder(), tmp_path / "cuda")
-        source = sources / "attention_forward_sm90.cu"
-        text = source.read_text(encoding="utf-8")
-        assert "ATTENTION_CLUSTER 1" in text
-        source.write_text(text.replace("ATTENTION_CLUSTER 1", "ATTENTION_CLUSTER 2"), encoding="utf-8")
+        change(sources / "attention_forward_sm90.cu", "ATTENTION_CLUSTER 1", "ATTENTION_CLUSTER 2")
         for name in ("SCAN", "SUM"):
             monkeypatch.setattr(fused, name, replace(getattr(fused, name), cluster=2))
         device = EmulatedDevice(seed=seed, sources=sources)
@@ -151,6 +159,38 @@ class TestEmulated:
         for shape in ((1, 3, 1, 150, 128, 0), (2, 1, 1, 70, 128, 30)):
             q, k, v, _ = inputs(shape, "normal", seed)
             check(device, q, k, v, shape[5])
+
+    @pytest.mark.parametrize(
+        ("header", "line"),
+        [
+            ("attention_sm90.cuh", "            cp_async_wait<0>();\n"),
+            ("attention_sm90.cuh", "            block_meet(1 + scorer, WARPGROUP + 32);\n"),  # on both sides
+            ("attention_sm90.cuh", "            mbarrier_wait(ring + P::TOTAL_EMPTY, ~round & 1);\n"),
+        ],
+    )
+    def test_an_order_that_is_missing_is_found(self, header: str, line: str, tmp_path: Path) -> None:
+        """Without one of the lines that order records of columns and sums of rows."""
+        sources = shutil.copytree(source_folder(), tmp_path / "cuda")
+        change(sources / header, line, "")
+        q, k, v, _ = inputs((1, 3, 1, 150, 128, 0), "normal", 1)
+        with pytest.raises((EmulationError, AssertionError)):
+            for seed in range(8):
+                device = EmulatedDevice(seed=seed, poison=0xFF, sources=sources)
+                device.multiprocessors = 1
+                check(device, q, k, v, 0)
+
+    @pytest.mark.parametrize("waits", [True, False])
+    def test_sums_of_rows_may_come_late(self, waits: bool, tmp_path: Path) -> None:
+        """Scorers that are slow between their last weights and their sums; without the wait the sums are missed."""
+        sources = shutil.copytree(source_folder(), tmp_path / "cuda")
+        change(sources / "attention_sm90.cuh", BEFORE_SUMS, f"for (int i = 0; i < 3000; i++) __syncwarp();\n{BEFORE_SUMS}")
+        if not waits:
+            change(sources / "attention_sums.cuh", "mbarrier_wait(ring + P::TOTAL_FULL, round & 1);", "")
+        q, k, v, _ = inputs((1, 3, 1, 70, 128, 0), "normal", 1)
+        device = EmulatedDevice(seed=1, sources=sources)
+        device.multiprocessors = 1
+        with nullcontext() if waits else pytest.raises(AssertionError):
+            check(device, q, k, v, 0)
 
     @pytest.mark.parametrize(
         ("architecture", "dim", "bits", "chunks"),

@@ -13,7 +13,10 @@ import pytest
 import auditkit
 from auditkit.errors import MachineFault
 from auditkit.numerics import attention, reference
+from auditkit.numerics.nonfinite import NonFinite
 from auditkit.replay.backend import Backend
+from auditkit.replay.confirm import require_same
+from auditkit.replay.outcome import Broken, Fingerprint, Stopped
 from auditkit.replay.run import Run, open_run
 from auditkit.verdict import Verdict
 from tests.faults import memory
@@ -181,3 +184,18 @@ def test_seed_and_state_0_are_compared_once_more(honest: Path, monkeypatch: pyte
     monkeypatch.setattr(start, "initial_state", once)
     report = auditkit.verify(honest, step=0)
     assert report.verdict is Verdict.MACHINE_FAULT
+
+
+def test_the_same_ops_must_end_in_the_same_place() -> None:
+    """Other ops need not: they look for values that are not finite elsewhere."""
+    here, there = (Stopped(NonFinite(f"non-finite value in {op}"), "numpy").fingerprint for op in ("dot", "add"))
+    elsewhere = Stopped(NonFinite("non-finite value in quantise"), "native").fingerprint
+    require_same(here, here)
+    require_same(elsewhere, here)
+    for other in (
+        there,
+        Fingerprint("root", (), "state root"),
+        Broken(ValueError("non-finite value in dot")).fingerprint,
+    ):
+        with pytest.raises(MachineFault, match="two replays of the same step differ"):
+            require_same(here, other)
