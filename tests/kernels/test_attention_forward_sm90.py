@@ -183,7 +183,8 @@ class TestEmulated:
     def test_sums_of_rows_may_come_late(self, waits: bool, tmp_path: Path) -> None:
         """Scorers that are slow between their last weights and their sums; without the wait the sums are missed."""
         sources = shutil.copytree(source_folder(), tmp_path / "cuda")
-        change(sources / "attention_sm90.cuh", BEFORE_SUMS, f"for (int i = 0; i < 3000; i++) __syncwarp();\n{BEFORE_SUMS}")
+        slow = "for (int i = 0; i < 3000; i++) __syncwarp();\n"
+        change(sources / "attention_sm90.cuh", BEFORE_SUMS, slow + BEFORE_SUMS)
         if not waits:
             change(sources / "attention_sums.cuh", "mbarrier_wait(ring + P::TOTAL_FULL, round & 1);", "")
         q, k, v, _ = inputs((1, 3, 1, 70, 128, 0), "normal", 1)
