@@ -46,6 +46,7 @@ class Examination:
     around: Surroundings
     story: Story
     quick: bool
+    without: str = ""  # why the declared step, which the recipe skips for it, has no result; "" for one that has
     pattern: StatePattern | None = None
 
     def __post_init__(self) -> None:
@@ -57,14 +58,23 @@ class Examination:
 
     def examine(self) -> None:
         """Go through the quantities until one can neither be reproduced nor done without."""
-        try:
-            if self.skipped == NO_RESULT:
-                self._without_result()
-            else:
+        if self.without:
+            self._declared_without()
+        elif self.skipped == NO_RESULT:
+            self._without_result()
+        else:
+            try:
                 self._quantities()
-        except NonFinite as error:  # in the declared step, which the record says has a result
-            words = f"the record claims a result, but the declared step has none: {error.message}"
-            self.story.add("step", Standing.DIFFERENT, words)
+            except NonFinite as error:  # the declared step has a result, so this is of what the publisher claims
+                self.story.add("step", Standing.DIFFERENT, f"what is published leads to no result: {error.message}")
+
+    def _declared_without(self) -> None:
+        """The declared step has no result."""
+        if self.skipped == NO_RESULT:
+            words = "the step has no result, as the record says; what else is published is not what is declared then"
+        else:
+            words = f"the record claims a result, but the declared step has none: {self.without}"
+        self.story.add("step", Standing.DIFFERENT, words)
 
     def _without_result(self) -> None:
         """The record says that the step was skipped for having no result, but it has one."""
@@ -150,7 +160,12 @@ class Examination:
         self.story.add(name, Standing.DIFFERENT, detail)
 
     def _loss(self, leaves: Sequence[MicroBatchLeaf]) -> None:
-        own = reference.mean_loss(loss_total(leaves), self.plain.total_targets)
+        try:
+            own = reference.mean_loss(loss_total(leaves), self.plain.total_targets)
+        except NonFinite as error:
+            words = f"the losses of the published leaves have no sum: {error.message}"
+            self.story.add("loss", Standing.DIFFERENT, words)
+            return
         detail = "the record names another loss than its micro-batches give"
         self._number("loss", own, self.record.loss, scalars.losses(self.start, leaves), detail)
 

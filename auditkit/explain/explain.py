@@ -11,6 +11,7 @@ from auditkit.explain.patterns import StatePattern
 from auditkit.explain.subject import Start, reach
 from auditkit.explain.surroundings import Surroundings
 from auditkit.explain.tracing import Parting, compare, record
+from auditkit.formats.skips import NO_GRADIENT
 from auditkit.formats.trace import Trace
 from auditkit.replay import arguments
 from auditkit.replay.backend import Backend, choose
@@ -95,7 +96,8 @@ def _explain(
     count = start.recipe.batch.micro_batches
     bench = Bench(start, backend, 60 + 4 * count if quick else 500 + 40 * count, progress)
     around = Surroundings(run, start, backend, progress, story, quick=quick)
-    work = Examination(start, run.record(found.step), bench, around, story, quick)
+    without = found.skipped if found.obtained and found.obtained.gradient == NO_GRADIENT else ""
+    work = Examination(start, run.record(found.step), bench, around, story, quick, without)
     progress.start("explain", bench.budget, "micro-batches")
     try:
         work.examine()

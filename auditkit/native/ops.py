@@ -24,7 +24,7 @@ class NativeOps:
         products, elementwise = Products(library), Elementwise(library)
         parts = (products, Attention(library, products), elementwise, Operands(products, elementwise))
         self.origin = path.stem.rpartition("-")[2][:16]  # of the digest of the library
-        self.computed = False  # before `forget`
+        self.computed = False  # whether a replay was by them
         self._own: dict[str, Any] = {name: getattr(part, name) for part in parts for name in part.OPS}
 
     @property
@@ -36,12 +36,13 @@ class NativeOps:
         own = self.__dict__.get("_own", {})
         return own[name] if name in own else getattr(reference, name)
 
-    def forget(self, *, computed: bool) -> None:
-        """From now on be the reference: what a second replay computes must not come from the same code.
+    def begin(self) -> None:
+        """A replay begins, by these ops unless they are forgotten."""
+        self.computed = self.computed or bool(self._own)
 
-        computed: whether a replay was by these ops until now.
-        """
-        self._own, self.computed = {}, computed
+    def forget(self) -> None:
+        """From now on be the reference: what a second replay computes must not come from the same code."""
+        self._own = {}
 
 
 def load(cache: Path, *, compile_it: bool) -> NativeOps | None:

@@ -82,6 +82,10 @@ class Backend:
         """Whether known answers are asked for between micro-batches by default."""
         return False
 
+    def repeats(self, recipe: Recipe) -> bool:
+        """Whether two replays of a step without a result look for it in the same places, one after the other."""
+        return True
+
     def known_answer(self, name: str) -> None:
         """Ask for the known answers of one op, in the middle of a step. MachineFault: they are wrong."""
         self_test.check_known_answer(name, self.ops)
@@ -143,16 +147,11 @@ class Backend:
         room: Room | None = None,
     ) -> tuple[State, StepResult]:
         """The one training step (auditkit/model/step.py) on this back end, by default with all in memory."""
+        self.reset()
         return step(
-            state,
-            tokens,
-            recipe,
-            self.ops,
-            threads=self.threads,
-            on_micro_batch=on_micro_batch,
-            work_key=work_key,
+            state, tokens, recipe, self.ops, threads=self.threads, on_micro_batch=on_micro_batch, work_key=work_key,
             room=room,
-        )
+        )  # fmt: skip
 
     def part(
         self,
@@ -192,13 +191,17 @@ class NativeBackend(Backend):
         except MachineFault:
             if self.strict:
                 raise
-            self._native.forget(computed=False)
+            self._native.forget()
             super().self_test()
+
+    def reset(self) -> None:
+        """As Backend.reset; a replay begins."""
+        self._native.begin()
 
     def forget(self) -> None:
         """As Backend.forget; from here on the reference computes, so that a second replay uses no line of C again."""
         super().forget()
-        self._native.forget(computed=self._native.name == "native" or self._native.computed)
+        self._native.forget()
 
     def describe(self) -> dict[str, str]:
         """Which ops compute."""
@@ -239,14 +242,7 @@ class CudaBackend(Backend):
             gradients = None if pieces else self.recorder.gradients(self.ops, state, recipe)
             self.ops.reset()
             return step(
-                state,
-                tokens,
-                recipe,
-                self.ops,
-                on_micro_batch=told,
-                gradients=gradients,
-                work_key=work_key,
-                room=room,
+                state, tokens, recipe, self.ops, on_micro_batch=told, gradients=gradients, work_key=work_key, room=room
             )
 
         try:

@@ -237,7 +237,7 @@ class Replayer:
         if found:
             try:
                 return self._mismatch(step, state, outcome, found)
-            except AuditkitError as error:  # a machine that breaks while it looks for the difference accuses nobody
+            except MachineFault as error:  # a machine that breaks while it looks for the difference accuses nobody
                 return step.report(error.verdict, message=error.message, hint=error.hint), None
         for problem in (end_error, leaves_error):
             if problem is not None:
@@ -334,17 +334,28 @@ class Replayer:
     def _mismatch(
         self, step: _Step, state: State, outcome: Computed, found: tuple[FieldDifference, ...]
     ) -> tuple[StepReport, State | None]:
-        """The report of a confirmed mismatch, and the state to go on with where it is the recorded one all the same."""
+        """The report of a confirmed mismatch, and the state to go on with where it is the recorded one all the same.
+
+        It stands where what would explain it cannot be had, above all for want of memory. Raises MachineFault.
+        """
         same_state = outcome.root == step.record.state_after
         first = f"first differing field of the record: {found[0].field}"
-        skipped = skip_difference(self._backend, step.record, step.segment, state, outcome)
+        skipped, likely, tensor = "", "", None
+        try:
+            skipped = skip_difference(self._backend, step.record, step.segment, state, outcome)
+            likely = "" if skipped else hint(self._run, self._backend, state, outcome, found)
+            if not same_state:
+                tensor = tensor_difference(self._run, replace(outcome, state=self._backend.host(outcome.state)))
+        except MachineFault:
+            raise
+        except (AuditkitError, MemoryError) as error:
+            said = error.message if isinstance(error, AuditkitError) else "out of memory"
+            likely = likely or f"what may explain it could not be looked for: {said}"
         report = step.report(
             Verdict.MISMATCH,
             message=f"{skipped}; {first}" if skipped else first,
-            hint="" if skipped else hint(self._run, self._backend, state, outcome, found),
+            hint=likely,
             differences=found,
-            tensor=None
-            if same_state
-            else tensor_difference(self._run, replace(outcome, state=self._backend.host(outcome.state))),
+            tensor=tensor,
         )
         return report, outcome.state if same_state else None

@@ -26,8 +26,9 @@ from auditkit.replay.report import FieldDifference
 class Fingerprint:
     """What two replays of one step must have in common, without their arrays: root, values, work, or how they ended.
 
-    place: the ops that computed and where they ended, of a replay without a result. Other ops look for values that are
-    not finite in other places, so that only the same ones must name the same place.
+    place: the ops that computed and where they ended, of a replay without a result; None for one that may end elsewhere
+    the next time. Other ops look for values that are not finite in other places, so that only the same ones must name
+    the same place.
     """
 
     root: str
@@ -69,7 +70,10 @@ class Computed:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A replay that met a value outside the arithmetic, so that the step has no result."""
+    """A replay that met a value outside the arithmetic, so that the step has no result.
+
+    ops: their name; "" for a replay that may end in another place the next time.
+    """
 
     error: NonFinite
     ops: str
@@ -77,7 +81,8 @@ class Stopped:
     @property
     def fingerprint(self) -> Fingerprint:
         """That it has no result, and the place where it stopped."""
-        return Fingerprint("", (NO_RESULT,), self.error.message, (self.ops, self.error.message))
+        place = (self.ops, self.error.message) if self.ops else None
+        return Fingerprint("", (NO_RESULT,), self.error.message, place)
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,7 @@ def replay(
         digests = state_digests(new, recipe, backend.ops, cursor=cursor)
         return Computed(new, digests, digests.root(new.step), result)
     except NonFinite as error:
-        return Stopped(error, backend.ops.name)
+        return Stopped(error, backend.ops.name if backend.repeats(recipe) else "")
     except (ArithmeticError, LookupError, ValueError) as error:
         return Broken(error)
 

@@ -16,7 +16,7 @@ from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf, micro_root
 from auditkit.formats.micro_batches import MicroBatches
 from auditkit.formats.recipe import Recipe
-from auditkit.formats.skips import NO_RESULT_LEAF
+from auditkit.formats.skips import NO_RESULT, skip_of
 from auditkit.formats.step_audit import Digests, sha256_of
 from auditkit.formats.stream import batch_digest
 from auditkit.model.part import PartResult
@@ -158,7 +158,8 @@ class Part:
     def _leaves(self, run: Run) -> tuple[MicroBatchLeaf, ...]:
         """The published leaves of the micro-batches; all were read, so that their root is the record's."""
         leaves = run.leaves(self._number)
-        if run.segment(self._number).recipe.divergence.skips and leaves[0] == NO_RESULT_LEAF:
+        record, recipe = run.record(self._number), run.segment(self._number).recipe
+        if skip_of(recipe, record.gradient, record.norm) == NO_RESULT:
             raise Incomplete(
                 f"step {self._number} is skipped without a result: its leaves are declared, whatever was computed",
                 hint=f"only the whole step tells: --step {self._number}",

@@ -67,6 +67,12 @@ class Planned(Backend):
         """As Backend."""
         return self.inner.answers_in_between
 
+    def repeats(self, recipe: Recipe) -> bool:
+        """As Backend: not where a first replay may go on from what was kept, whose groups begin with another
+        micro-batch, and where it is time to keep something, before which a card is asked for what it has left to tell.
+        """
+        return not is_long(recipe)
+
     def known_answer(self, name: str) -> None:
         """As Backend."""
         self.inner.known_answer(name)

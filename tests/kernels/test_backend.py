@@ -10,18 +10,21 @@ import numpy as np
 import pytest
 
 from auditkit.errors import MachineFault, Unsupported
-from auditkit.formats.recipe import BatchConfig
+from auditkit.formats.leaves import MicroBatchLeaf
+from auditkit.formats.recipe import BatchConfig, DivergenceConfig
 from auditkit.formats.work import work_key
 from auditkit.kernels.backend import NOT_FINITE, SUM_RANGE, TOKEN_RANGE, CudaOps
-from auditkit.model.part import part
+from auditkit.model.part import _whole, part
 from auditkit.model.pieces_step import Room
 from auditkit.model.plan import Cuts, Plan
 from auditkit.model.shelf import InMemory, Moved
 from auditkit.model.state import State, document, initial_state
 from auditkit.model.step import step
+from auditkit.model.totals import FoldedTotals
 from auditkit.numerics import reference, self_test
 from auditkit.numerics.nonfinite import NonFinite
-from auditkit.replay.backend import CudaBackend
+from auditkit.replay.backend import Backend, CudaBackend
+from auditkit.replay.outcome import Stopped, replay
 from tests.golden.make_training import RECIPES, tokens_of
 from tests.kernels.on_devices import DEVICES
 
@@ -87,6 +90,33 @@ def test_a_step_without_a_result(ops: CudaOps) -> None:
     state.params[name][0, 0] = np.inf
     with pytest.raises(NonFinite):
         step(placed(state, ops), tokens_of(recipe, 0) * 0, recipe, ops)
+
+
+SPOILT = {"infinite rows": ("params", np.inf), "an infinite update": ("adam_m", np.float32(3e38))}
+
+
+@pytest.mark.parametrize("name", SPOILT)
+def test_a_step_without_a_result_agrees_with_the_references(device: Any, name: str) -> None:
+    """Each looks for it in places of its own; what must agree is that there is none, or that it is skipped."""
+    recipe, (role, value) = RECIPES[min(RECIPES, key=len)], SPOILT[name]
+    state, tokens = initial_state(recipe), tokens_of(recipe, 0)
+    getattr(state, role)["model.norm.weight"][...] = value
+    backend = CudaBackend(CudaOps(device), 1, "gpu")
+    for action in ("stop", "skip"):
+        rule = dataclasses.replace(recipe, divergence=DivergenceConfig(action, 0.0))
+        here, there = (replay(b, b.place(state), tokens, rule) for b in (Backend(reference, 1, "cpu"), backend))
+        assert isinstance(there, Stopped) == (action == "stop")
+        assert there.fingerprint.agrees(here.fingerprint) and here.fingerprint.agrees(there.fingerprint)
+
+
+def test_squares_out_of_range_are_told_of_all_micro_batches(ops: CudaOps) -> None:
+    """They are left out of the norm, which looks like any other; sums of a fold can be so large."""
+    recipe = RECIPES["tied head, gradients folded in groups of two, twice"]
+    state = placed(initial_state(recipe), ops)
+    total = FoldedTotals(recipe.numerics.fold, ops)
+    total.resume(1, [[ops.place(np.full(array.shape, 7e4, np.float32))] for array in state.params.values()])
+    with pytest.raises(NonFinite):
+        _whole(state, total, [MicroBatchLeaf(1, "ab" * 32)], 1, recipe, ops)
 
 
 @pytest.mark.parametrize("device", DEVICES[1:], indirect=True)

@@ -52,15 +52,35 @@ def test_steps_are_the_references(compiled: Path, name: str, threads: int) -> No
         states = [state for state, _ in made]
 
 
+def one_step(backend: NativeBackend) -> None:
+    recipe = RECIPES[min(RECIPES)]
+    shape = (recipe.batch.sequences, recipe.model.context_length + 1)
+    backend.step(initial_state(recipe), np.zeros(shape, np.int64), recipe)
+
+
 def test_a_second_replay_is_the_references(compiled: Path) -> None:
     ops = NativeOps(compiled)
     found = NativeBackend(ops, 1, "cpu")  # type: ignore[arg-type]
     assert found.describe()["ops"].endswith(ops.origin)
+    one_step(found)
     found.forget()
     assert ops.dot is reference.dot and ops.name == "numpy"
     for _ in range(2):
         assert found.describe() == {"ops": f"NumPy; in the first replay C, library {ops.origin}"}
         found.forget()
+
+
+@pytest.mark.parametrize("computed", [True, False])
+def test_a_report_names_c_where_a_replay_was_by_it(compiled: Path, computed: bool) -> None:
+    """Also where it fails its self-test only before the second replay, and not where nothing was computed by it."""
+    ops = NativeOps(compiled)
+    found = NativeBackend(ops, 1, "cpu")  # type: ignore[arg-type]
+    if computed:
+        one_step(found)
+    ops._own["add"] = lambda x, y: reference.add(x, -y)
+    found.self_test()
+    one_step(found)
+    assert found.describe() == ({"ops": f"NumPy; in the first replay C, library {ops.origin}"} if computed else {})
 
 
 def test_ops_that_fail_their_self_test_are_done_without(compiled: Path) -> None:

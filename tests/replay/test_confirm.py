@@ -12,11 +12,16 @@ import pytest
 
 import auditkit
 from auditkit.errors import MachineFault
+from auditkit.model.params import parameter_table
+from auditkit.model.plan import Plan
 from auditkit.numerics import attention, reference
 from auditkit.numerics.nonfinite import NonFinite
 from auditkit.replay.backend import Backend
 from auditkit.replay.confirm import require_same
-from auditkit.replay.outcome import Broken, Fingerprint, Stopped
+from auditkit.replay.layout import Layout
+from auditkit.replay.memory import piece_bytes
+from auditkit.replay.outcome import Broken, Fingerprint, Stopped, replay
+from auditkit.replay.planned import Planned
 from auditkit.replay.run import Run, open_run
 from auditkit.verdict import Verdict
 from tests.faults import memory
@@ -199,3 +204,18 @@ def test_the_same_ops_must_end_in_the_same_place() -> None:
     ):
         with pytest.raises(MachineFault, match="two replays of the same step differ"):
             require_same(here, other)
+
+
+def test_a_long_step_may_stop_elsewhere_the_next_time(parts: Parts, tmp_path: Path, monkeypatch: Any) -> None:
+    """A first replay goes on from what was kept, in other groups of micro-batches, and says when it is time to keep."""
+    plan, inner = Plan(True, group=2), Backend(reference, 1, "cpu")
+    shapes = {spec.name: spec.shape for spec in parameter_table(parts.recipe.model)}
+    layout = Layout(plan, piece_bytes(parts.recipe, plan, False))
+    backend = Planned(reference, 1, "cpu", inner=inner, layout=layout, shapes=shapes, cache=lambda: tmp_path)
+    state = parts.states[4]
+    wrong = replace(state, params={**state.params, "model.norm.weight": np.full(16, 3e38, np.float32)})
+    elsewhere = Stopped(NonFinite("elsewhere"), reference.name).fingerprint
+    for long in (False, True):
+        monkeypatch.setattr("auditkit.replay.planned.is_long", lambda recipe, long=long: long)
+        found = replay(backend, wrong, parts.batches[4], parts.recipe)
+        assert isinstance(found, Stopped) and found.fingerprint.agrees(elsewhere) == long

@@ -13,7 +13,7 @@ import auditkit
 from auditkit.formats.digest import ZERO_DIGEST
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import DivergenceConfig, InitConfig, Recipe
-from auditkit.formats.skips import NO_RESULT, NORM
+from auditkit.formats.skips import NO_RESULT, NO_RESULT_LEAF, NORM
 from auditkit.model.state import State
 from auditkit.model.step import StepResult, step, tensors_work
 from auditkit.numerics import reference
@@ -228,3 +228,13 @@ def test_micro_batches_of_skipped_steps(published: Path) -> None:
         if kind == NO_RESULT:
             assert "its leaves are declared" in report.steps[-1].message
             assert report.steps[-1].hint == f"only the whole step tells: --step {number}"
+
+
+def test_one_leaf_of_a_step_without_a_result_in_a_step_that_has_one(skipping: Parts, tmp_path: Path) -> None:
+    """The record says that there is a result: the leaf is a lie, and not a reason to look at none of them."""
+    made = skipping.copy()
+    leaves = (NO_RESULT_LEAF, skipping.results[4].leaves[1])
+    made.results[4] = dataclasses.replace(skipping.results[4], leaves=leaves)
+    out = make_run.publish(made, tmp_path / "tiny")
+    found = [auditkit.verify(out, step=4, micro_batches=asked).verdict for asked in ("0", "1", "all")]
+    assert found == [Verdict.MISMATCH, Verdict.MATCH, Verdict.MISMATCH]
