@@ -9,6 +9,7 @@
 // blocks nor their order can change a bit.
 //
 // Test: pytest tests/kernels/test_attention_forward_sm90.py
+#include "attention_cells.cuh"
 #include "attention_norms.cuh"
 #include "attention_sm90.cuh"
 #include "elementary.cuh"
@@ -164,8 +165,6 @@ struct Sum {
     float scale;
 
     float largest[2], factor[2], weight[2];
-    i32 bound[2];
-    const i32* of_values;
     u64 sum_of[2];
 
     __device__ __forceinline__ bool begin(i32 group, i32 row, i32*) {
@@ -174,15 +173,14 @@ struct Sum {
         for (int half = 0; half < 2; half++) {
             i32 at = group * rows + min(row + 8 * half, rows - 1);
             i32 x = q_exponents[at];
+            i32 bound = bounds[at];
             largest[half] = maxima[at];
-            bound[half] = bounds[at];
-            bool is_tame = is_tame_row(x) && (u32)(bound[half] + 48) <= 96u;
+            bool is_tame = is_tame_row(x) && (u32)(bound + 48) <= 96u;
             tame = tame && is_tame;
             factor[half] = factor_of_row(is_tame ? x : 0) * scale;
-            weight[half] = power_of_two((is_tame ? -bound[half] : 0) + 13 - 30);  // of e 2^30
+            weight[half] = power_of_two((is_tame ? -bound : 0) + 13 - 30);  // of e 2^30
             sum_of[half] = 0;
         }
-        of_values = v_exponents + group * tokens;
         return tame;
     }
     __device__ __forceinline__ static bool fast(const i8* record, const i32*) { return ((const i32*)record)[2] != 0; }
@@ -199,8 +197,24 @@ struct Sum {
         return float_of(bits_of(shifted) * (1u << 23) + bits_of(exp_polynomial(r)));
     }
 
+    // A cell of a tile that is not tame: rounds to its weight.
+    __device__ __forceinline__ i32 cell_of(const Tile& t, i32 cell, i32 score) {
+        i32 half = half_of_cell(cell), column = t.column + column_of_cell(cell);
+        bool sees = half ? t.seen[1].has(column) : t.seen[0].has(column);
+        float e = sees ? exp_nonpositive(float_of((u32)score) * scale - PICK(largest, half)) : 0.0f;
+        u64 count = (u32)__float2int_rn(e * 1073741824.0f);
+        sum_of[0] += half ? 0 : count, sum_of[1] += half ? count : 0;
+        i32 x = sees ? v_exponents[t.group * tokens + column] : ZERO_ROW, bound = bounds[t.group * rows + min(t.row + 8 * half, rows - 1)];
+        return (i32)bits_of(weight_of_share<14>(e, x, bound) + UNSIGNED_ROUND);
+    }
+
     template <Kind KIND>
     __device__ __forceinline__ void tile(const Tile& t, i32 (&v)[1][32]) {
+        if (KIND == ANY_TILE) {
+            one_by_one(v[0], [&](i32 cell, i32 score) { return cell_of(t, cell, score); });
+            store_weights<false>(v[0], [&](int half, int plane, const u32* words) { t.store(half, plane, words); });
+            return;
+        }
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             u32 words[3][4];
@@ -210,28 +224,16 @@ struct Sum {
 #pragma unroll
                 for (int c = 0; c < 4; c++) {
                     int i = 4 * (2 * j + c / 2) + 2 * half + c % 2;
-                    if (KIND != ANY_TILE) {
-                        float4 of = *(const float4*)t.numbers(2 * j + c / 2, KEY_NUMBERS);
-                        float s = (float)v[0][i] * (c % 2 ? of.y : of.x) * factor[half];
-                        float e = exp_2_30(s - largest[half]);
-                        if (KIND == EDGE) e = t.sees(i) ? e : 0.0f;
-                        count[c] = (u32)__float2int_rn(e);
-                        // Where the first product is below 2^-126 the second is far below one half.
-                        w[c] = bits_of(__fmaf_rn(e * (c % 2 ? of.w : of.z), weight[half], 12582912.0f));
-                    } else {
-                        bool sees = t.sees(i);
-                        float e = sees ? exp_nonpositive(float_of((u32)v[0][i]) * scale - largest[half]) : 0.0f;
-                        i32 x = sees ? of_values[t.column + i / 4 * 8 + i % 2] : -149;
-                        count[c] = (u32)__float2int_rn(e * 1073741824.0f);
-                        w[c] = bits_of(weight_of_share<14>(e, x, bound[half]) + 12582912.0f);
-                    }
+                    float4 of = *(const float4*)t.numbers(2 * j + c / 2, KEY_NUMBERS);
+                    float s = (float)v[0][i] * (c % 2 ? of.y : of.x) * factor[half];
+                    float e = exp_2_30(s - largest[half]);
+                    if (KIND == EDGE) e = t.sees(i) ? e : 0.0f;
+                    count[c] = (u32)__float2int_rn(e);
+                    // Where the first product is below 2^-126 the second is far below one half.
+                    w[c] = bits_of(fused(e * (c % 2 ? of.w : of.z), weight[half], UNSIGNED_ROUND));
                 }
                 sum_of[half] += (u64)(count[0] + count[1] + count[2]) + count[3];
-                // w is 2^23 and some, and the weight 128 h + l with digits that are not negative, 0 <= h <= 64 and 0 <= l < 128.
-                u32 even = __byte_perm(w[0], w[1], 0x5410), odd = __byte_perm(w[2], w[3], 0x5410);
-                words[2][j] = __byte_perm(even, odd, 0x6420) & 0x7f7f7f7fu;
-                words[0][j] = __byte_perm(even << 1, odd << 1, 0x7531);
-                words[1][j] = words[0][j] + words[2][j];
+                weight_digits<false>(w, words[0] + j, words[1] + j, words[2] + j);
             }
 #pragma unroll
             for (int plane = 0; plane < 3; plane++) t.store(half, plane, words[plane]);

@@ -1,8 +1,12 @@
-"""Attention's backward pass on sm_90 without scores in memory (cuda/attention_backward_sm90.cu); SPEC.md section 8."""
+"""Attention's backward pass on sm_90 (cuda/attention_backward_sm90.cu); SPEC.md section 8.
+
+Without scores in memory, or with e and dS of some groups at a time there (cuda/attention_stored_sm90.cu), so that they
+are computed once and not for each of dQ, dV and dK.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +24,10 @@ SCAN = Pipe(products=2, scorers=2, row_stages=1, column_stages=2, sum_stages=0, 
 QUERY = Pipe(products=2, scorers=2, row_stages=1, column_stages=2, sum_stages=2, vectors=4)
 SHARE = Pipe(products=1, scorers=2, row_stages=2, column_stages=3, sum_stages=2, vectors=3)
 SLOPE = Pipe(products=2, scorers=2, row_stages=1, column_stages=2, sum_stages=2, vectors=7)
+
+STORED_SOURCE = "attention_stored_sm90"
+STORED = Pipe(products=1, scorers=3, row_stages=0, column_stages=0, sum_stages=4, vectors=0)
+MOST_STORED = 1 << 27  # elements of e and of dS at a time, unless one group has more
 
 _THREADS = 128
 
@@ -70,15 +78,30 @@ def fits(device: Device, sizes: Sizes, dim: int, bits: int) -> bool:
 
 
 def backward(
-    device: Device, status: Array, rows: Rows, softmax: Softmax, turned: Turned, sizes: Sizes, dq: Array
+    device: Device,
+    status: Array,
+    rows: Rows,
+    softmax: Softmax,
+    turned: Turned,
+    sizes: Sizes,
+    dq: Array,
+    *,
+    stored: bool = False,
 ) -> tuple[Array, Array]:
-    """Write the gradient of q (B, H, T, D) to `dq`; those of k and v, float32 (groups, T, D)."""
+    """Write the gradient of q (B, H, T, D) to `dq`; those of k and v, float32 (groups, T, D).
+
+    stored: with e and dS in memory; the same bits.
+    """
     work = _Work(device, rows, softmax, sizes)
     keys, key_norms, key_bounds = work.key_records()
     queries = work.query_records()
     query_bounds, tops = device.empty((sizes.groups * rows.q.rows,), np.int32), work.tops(queries.tops)
     given, of_keys = ((*rows.arrays, *_halves(norms)) for norms in (queries.norms, key_norms))
     dk, dv = (device.empty((sizes.groups, sizes.tokens, DIM), np.float32) for _ in range(2))
+    if stored:
+        scan = (*given, keys, *softmax.arrays, query_bounds, key_bounds, status)
+        work.stored(scan, turned, (query_bounds, tops, key_bounds), (dq, dv, dk))
+        return dk, dv
     work.on_queries(SCAN, "scan", (*given, keys, *softmax.arrays, query_bounds, key_bounds, status))
     work.on_queries(QUERY, "query", (*given, turned.k.planes, keys, *softmax.arrays, query_bounds, dq))
     share = (turned.z.planes, queries.shares, softmax.maxima, rows.pairs, tops, dv)
@@ -152,15 +175,56 @@ class _Work:
 
     def on_queries(self, pipe: Pipe, kernel: str, args: tuple[Any, ...]) -> None:
         """A kernel of the pipeline whose rows are queries."""
-        self._launch(pipe, kernel, self.rows.q.rows, (*args, *self._numbers(self.sizes.tokens)))
+        self._launch(pipe, f"attention_backward_{kernel}", self.rows.q.rows, (*args, *self._numbers(self.sizes.tokens)))
 
     def on_keys(self, pipe: Pipe, kernel: str, args: tuple[Any, ...]) -> None:
         """A kernel of the pipeline whose rows are keys."""
-        self._launch(pipe, kernel, self.sizes.tokens, (*args, *self._numbers(self.rows.q.rows)))
+        self._launch(pipe, f"attention_backward_{kernel}", self.sizes.tokens, (*args, *self._numbers(self.rows.q.rows)))
 
-    def _launch(self, pipe: Pipe, kernel: str, rows: int, args: tuple[Any, ...]) -> None:
-        grid = pipe.grid(self.device, self.sizes, rows)
-        self.device.launch(SOURCE, f"attention_backward_{kernel}", grid, pipe.threads, args, shared=pipe.shared)
+    def stored(
+        self,
+        scan: tuple[Any, ...],
+        turned: Turned,
+        bounds: tuple[Array, Array, Array],
+        results: tuple[Array, Array, Array],
+    ) -> None:
+        """The scan, and dQ, dV and dK from what it leaves in memory, some groups at a time.
+
+        bounds, results: of dQ, dV and dK; those of dQ and dK are found by the scan.
+        """
+        device, sizes, rows = self.device, self.sizes, self.rows
+        of_group = TILE * TILE * blocks_for(rows.q.rows, TILE) * blocks_for(sizes.tokens, TILE)
+        most = min(max(1, MOST_STORED // max(1, of_group)), sizes.groups)
+        e, ds = (device.empty((most * of_group,), np.float32) for _ in range(2))
+        on_keys, on_queries = self._numbers(sizes.tokens), self._numbers(rows.q.rows)  # the columns
+        sums = (
+            ("query", turned.k, ds, rows.k.exponents, rows.q.rows, on_keys),
+            ("share", turned.z, e, rows.pairs, sizes.tokens, on_queries),
+            ("slope", turned.q, ds, rows.q.exponents, sizes.tokens, on_queries),
+        )
+        for first in range(0, sizes.groups, most):
+            part = (np.int32(first), np.int32(min(most, sizes.groups - first)))
+            some = replace(sizes, groups=int(part[1]))
+            args = (*scan, e, ds, *part, *on_keys)
+            self._launch(SCAN, "attention_backward_scan_stored", rows.q.rows, args, sizes=some)
+            for (kernel, columns, cells, exponents, height, numbers), bound, out in zip(
+                sums, bounds, results, strict=True
+            ):
+                args = (columns.planes, cells, exponents, bound, out, *part, *numbers)
+                self._launch(STORED, f"attention_stored_{kernel}", height, args, sizes=some, source=STORED_SOURCE)
+
+    def _launch(
+        self,
+        pipe: Pipe,
+        kernel: str,
+        rows: int,
+        args: tuple[Any, ...],
+        *,
+        sizes: Sizes | None = None,
+        source: str = SOURCE,
+    ) -> None:
+        grid = pipe.grid(self.device, sizes or self.sizes, rows)
+        self.device.launch(source, kernel, grid, pipe.threads, args, shared=pipe.shared)
 
     def _numbers(self, columns: int) -> tuple[Any, ...]:
         """SIZES of the source, where a group has so many columns."""
