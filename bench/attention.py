@@ -1,13 +1,13 @@
 """Attention on a CUDA card, forward and backward: time, memory, and torch's fused bfloat16 attention beside it.
 
     python -m bench.attention [--batch 4] [--heads 16] [--keys 4] [--tokens 4096] [--dim 128] [--window 0 1024]
-                              [--bits 14] [--rows 16384] [--chunks] [--profile]
+                              [--bits 14] [--rows 16384] [--chunks] [--stored] [--profile]
 
 Times are the least of some calls, by the device's own events, and hold the launches from Python. Useful arithmetic is
 that of the pairs which see each other, two products forward and five backward. --profile says where the time goes, a
-launch at a time. --chunks measures the kernels with scores in memory too, where others are chosen; --rows tries other
-chunks: so many rows of queries, half as many of keys. Torch is measured where it is installed; a window is a mask
-there.
+launch at a time. --chunks measures the kernels with scores in memory too, where others are chosen, --stored the
+backward pass with e and dS in memory (sm_90); --rows tries other chunks: so many rows of queries, half as many of keys.
+Torch is measured where it is installed; a window is a mask there.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from auditkit.kernels.device import Device
 
 REPEATS = 5
 PRODUCTS = {"forward": 2, "backward": 5}  # for each pair of query and key
+WAYS = ("chunks", "stored")  # beside what is chosen
 
 
 class Times:
@@ -58,10 +59,10 @@ def main() -> None:
     print(device.describe())
     for window in asked.window:
         with device.use():
-            for chunks in (False, True) if asked.chunks else (False,):
-                _ours(device, asked, window, chunks)
+            for way in ("chosen", *(name for name in WAYS if getattr(asked, name))):
+                _ours(device, asked, window, way)
                 if asked.profile:
-                    _profile(device, asked, window, chunks)
+                    _profile(device, asked, window, way)
         device.release()
         _torch(asked, window)
 
@@ -72,8 +73,8 @@ def _arguments() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--window", type=int, nargs="+", default=[0, 1024])
     parser.add_argument("--rows", type=int, default=0, help="rows of queries of a chunk's result")
-    parser.add_argument("--chunks", action="store_true")
-    parser.add_argument("--profile", action="store_true")
+    for name in (*WAYS, "profile"):
+        parser.add_argument(f"--{name}", action="store_true")
     return parser.parse_args()
 
 
@@ -91,15 +92,15 @@ def _pairs(asked: argparse.Namespace, window: int) -> int:
     return int(asked.batch * asked.heads * sum(min(i + 1, window or asked.tokens) for i in range(asked.tokens)))
 
 
-def _ours(device: Device, asked: argparse.Namespace, window: int, chunks: bool) -> None:
+def _ours(device: Device, asked: argparse.Namespace, window: int, way: str) -> None:
     """Both passes, and the most memory that they held besides their inputs."""
     status = device.zeros((1,), np.uint32)
     q, k, v, dout = map(device.upload, _inputs(asked))
-    times, options, which = Times(device), _options(asked, window, chunks), "chunks" if chunks else "chosen"
+    times, options, found = Times(device), _options(asked, window, way), _backward(way)
     _, cache = attention_forward(device, status, q, k, v, **options)
     passes: dict[str, Callable[[], Any]] = {
         "forward": lambda: attention_forward(device, status, q, k, v, **options),
-        "backward": lambda: attention_backward(device, status, dout, cache, chunks=chunks),
+        "backward": lambda: attention_backward(device, status, dout, cache, **found),
     }
     sizes, pairs = (
         Sizes(asked.batch * asked.keys, asked.heads // asked.keys, asked.tokens, window),
@@ -108,19 +109,24 @@ def _ours(device: Device, asked: argparse.Namespace, window: int, chunks: bool) 
     for name, call in passes.items():
         milliseconds = times.least(call)
         rate = 2 * PRODUCTS[name] * pairs * asked.dim / milliseconds / 1e9
-        print(f"window {window}, fx{asked.bits}, {which}, {name:8}: {milliseconds:8.2f} ms, {rate:6.1f} useful TFLOP/s")
+        print(f"window {window}, fx{asked.bits}, {way}, {name:8}: {milliseconds:8.2f} ms, {rate:6.1f} useful TFLOP/s")
     cut = f"{len(query_chunks(sizes))} chunks of queries, {len(key_chunks(sizes))} of keys, where these are used"
     print(f"window {window}: {cut}; the pool holds {device.pool.total_bytes():,} bytes")
     if bits := int(device.download(status)[0]):
         raise RuntimeError(f"status {bits}: what was measured is not what a step does")
 
 
-def _options(asked: argparse.Namespace, window: int, chunks: bool) -> dict[str, Any]:
+def _options(asked: argparse.Namespace, window: int, way: str) -> dict[str, Any]:
     """What a forward pass is told."""
-    return {"window": window, "bits": asked.bits, "chunks": chunks}
+    return {"window": window, "bits": asked.bits, "chunks": way == "chunks"}
 
 
-def _profile(device: Device, asked: argparse.Namespace, window: int, chunks: bool) -> None:
+def _backward(way: str) -> dict[str, bool]:
+    """What a backward pass is told."""
+    return {way: True} if way in WAYS else {}
+
+
+def _profile(device: Device, asked: argparse.Namespace, window: int, way: str) -> None:
     """Milliseconds of each kernel in one call of both passes, waiting after each launch."""
     status = device.zeros((1,), np.uint32)
     q, k, v, dout = map(device.upload, _inputs(asked))
@@ -132,9 +138,9 @@ def _profile(device: Device, asked: argparse.Namespace, window: int, chunks: boo
     for timing in (False, True):
         if timing:
             device.launch = timed  # type: ignore[method-assign]
-        _, cache = attention_forward(device, status, q, k, v, **_options(asked, window, chunks))
+        _, cache = attention_forward(device, status, q, k, v, **_options(asked, window, way))
         forward = {name: sum(found) for name, found in spent.items()}
-        attention_backward(device, status, dout, cache, chunks=chunks)
+        attention_backward(device, status, dout, cache, **_backward(way))
     device.launch = launch  # type: ignore[method-assign]
     for name, found in sorted(spent.items(), key=lambda item: -sum(item[1])):
         print(

@@ -210,11 +210,16 @@ struct Sum {
 
     template <Kind KIND>
     __device__ __forceinline__ void tile(const Tile& t, i32 (&v)[1][32]) {
-        if (KIND == ANY_TILE) {
+        if constexpr (KIND == ANY_TILE) {
             one_by_one(v[0], [&](i32 cell, i32 score) { return cell_of(t, cell, score); });
             store_weights<false>(v[0], [&](int half, int plane, const u32* words) { t.store(half, plane, words); });
-            return;
+        } else {
+            tame_tile<KIND>(t, v[0]);
         }
+    }
+
+    template <Kind KIND>
+    __device__ __forceinline__ void tame_tile(const Tile& t, i32 (&v)[32]) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             u32 words[3][4];
@@ -225,7 +230,7 @@ struct Sum {
                 for (int c = 0; c < 4; c++) {
                     int i = 4 * (2 * j + c / 2) + 2 * half + c % 2;
                     float4 of = *(const float4*)t.numbers(2 * j + c / 2, KEY_NUMBERS);
-                    float s = (float)v[0][i] * (c % 2 ? of.y : of.x) * factor[half];
+                    float s = (float)v[i] * (c % 2 ? of.y : of.x) * factor[half];
                     float e = exp_2_30(s - largest[half]);
                     if (KIND == EDGE) e = t.sees(i) ? e : 0.0f;
                     count[c] = (u32)__float2int_rn(e);

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditkit.formats.recipe import Recipe
-from auditkit.kernels import attention_chunks, exact_dot, exact_dot_sm90, f32_dot, normal, philox, quantise
+from auditkit.kernels import attention, attention_chunks, exact_dot, exact_dot_sm90, f32_dot, normal, philox, quantise
 from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.cos import cos
 from auditkit.kernels.device import Device
@@ -74,6 +74,7 @@ def _attention(ops: CudaOps) -> None:
     for window in (0, 70):
         _, cache = ops.attention_forward(q, kv, kv, window=window, bits=14)
         ops.attention_backward(q, cache)
+        attention.attention_backward(ops.device, ops.status, q, cache, stored=True)
 
 
 def _operands(ops: CudaOps) -> None:
