@@ -6,12 +6,12 @@ are computed once and not for each of dQ, dV and dK.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from auditkit.kernels import attention_pipe
+from auditkit.kernels import attention_pipe, attention_stored_sm90
 from auditkit.kernels.attention_chunks import Sizes
 from auditkit.kernels.attention_pipe import DIM, MOST_KEYS, NORM_THREADS, TILE, Pipe
 from auditkit.kernels.device import Array, Device, blocks_for
@@ -24,10 +24,6 @@ SCAN = Pipe(products=2, scorers=2, row_stages=1, column_stages=2, sum_stages=0, 
 QUERY = Pipe(products=2, scorers=2, row_stages=1, column_stages=2, sum_stages=2, vectors=4)
 SHARE = Pipe(products=1, scorers=2, row_stages=2, column_stages=3, sum_stages=2, vectors=3)
 SLOPE = Pipe(products=2, scorers=2, row_stages=1, column_stages=2, sum_stages=2, vectors=7)
-
-STORED_SOURCE = "attention_stored_sm90"
-STORED = Pipe(products=1, scorers=3, row_stages=0, column_stages=0, sum_stages=4, vectors=0)
-MOST_STORED = 1 << 27  # elements of e and of dS at a time, unless one group has more
 
 _THREADS = 128
 
@@ -175,11 +171,11 @@ class _Work:
 
     def on_queries(self, pipe: Pipe, kernel: str, args: tuple[Any, ...]) -> None:
         """A kernel of the pipeline whose rows are queries."""
-        self._launch(pipe, f"attention_backward_{kernel}", self.rows.q.rows, (*args, *self._numbers(self.sizes.tokens)))
+        self._launch(pipe, kernel, self.rows.q.rows, (*args, *self._numbers(self.sizes.tokens)))
 
     def on_keys(self, pipe: Pipe, kernel: str, args: tuple[Any, ...]) -> None:
         """A kernel of the pipeline whose rows are keys."""
-        self._launch(pipe, f"attention_backward_{kernel}", self.sizes.tokens, (*args, *self._numbers(self.rows.q.rows)))
+        self._launch(pipe, kernel, self.sizes.tokens, (*args, *self._numbers(self.rows.q.rows)))
 
     def stored(
         self,
@@ -192,39 +188,24 @@ class _Work:
 
         bounds, results: of dQ, dV and dK; those of dQ and dK are found by the scan.
         """
-        device, sizes, rows = self.device, self.sizes, self.rows
-        of_group = TILE * TILE * blocks_for(rows.q.rows, TILE) * blocks_for(sizes.tokens, TILE)
-        most = min(max(1, MOST_STORED // max(1, of_group)), sizes.groups)
-        e, ds = (device.empty((most * of_group,), np.float32) for _ in range(2))
-        on_keys, on_queries = self._numbers(sizes.tokens), self._numbers(rows.q.rows)  # the columns
-        sums = (
-            ("query", turned.k, ds, rows.k.exponents, rows.q.rows, on_keys),
-            ("share", turned.z, e, rows.pairs, sizes.tokens, on_queries),
-            ("slope", turned.q, ds, rows.q.exponents, sizes.tokens, on_queries),
+        rows, sizes = self.rows, self.sizes
+        cells = attention_stored_sm90.cells(self.device, sizes, rows.q.rows)
+        sums = attention_stored_sm90.Sums(
+            columns=(turned.k, turned.z, turned.q),
+            exponents=(rows.k.exponents, rows.pairs, rows.q.exponents),
+            bounds=bounds,
+            results=results,
+            on_queries=self._numbers(sizes.tokens),
+            on_keys=self._numbers(rows.q.rows),
         )
-        for first in range(0, sizes.groups, most):
-            part = (np.int32(first), np.int32(min(most, sizes.groups - first)))
-            some = replace(sizes, groups=int(part[1]))
-            args = (*scan, e, ds, *part, *on_keys)
-            self._launch(SCAN, "attention_backward_scan_stored", rows.q.rows, args, sizes=some)
-            for (kernel, columns, cells, exponents, height, numbers), bound, out in zip(
-                sums, bounds, results, strict=True
-            ):
-                args = (columns.planes, cells, exponents, bound, out, *part, *numbers)
-                self._launch(STORED, f"attention_stored_{kernel}", height, args, sizes=some, source=STORED_SOURCE)
+        for first, some in cells.parts(sizes):
+            args = (*scan, cells.e, cells.ds, np.int32(first), np.int32(some.groups), *sums.on_queries)
+            self._launch(SCAN, "scan_stored", rows.q.rows, args, some)
+            attention_stored_sm90.weighted_sums(self.device, cells, sums, first, some, rows.q.rows)
 
-    def _launch(
-        self,
-        pipe: Pipe,
-        kernel: str,
-        rows: int,
-        args: tuple[Any, ...],
-        *,
-        sizes: Sizes | None = None,
-        source: str = SOURCE,
-    ) -> None:
+    def _launch(self, pipe: Pipe, kernel: str, rows: int, args: tuple[Any, ...], sizes: Sizes | None = None) -> None:
         grid = pipe.grid(self.device, sizes or self.sizes, rows)
-        self.device.launch(source, kernel, grid, pipe.threads, args, shared=pipe.shared)
+        self.device.launch(SOURCE, f"attention_backward_{kernel}", grid, pipe.threads, args, shared=pipe.shared)
 
     def _numbers(self, columns: int) -> tuple[Any, ...]:
         """SIZES of the source, where a group has so many columns."""

@@ -12,6 +12,7 @@ import pytest
 
 from auditkit.kernels import attention as kernels
 from auditkit.kernels import attention_backward_sm90 as fused
+from auditkit.kernels import attention_stored_sm90 as stored_sums
 from auditkit.kernels.source import source_folder
 from auditkit.numerics import attention as reference
 from tests.kernels.emulator import EmulatedDevice
@@ -63,7 +64,7 @@ SHAPES = [
 def test_shapes(stored: bool, shape: tuple[int, ...]) -> None:
     device: Any = EmulatedDevice()
     check(device, shape, inputs(shape, "normal", 1), stored=stored)
-    names = {kernel for op, kernel in device.launches if op in (fused.SOURCE, fused.STORED_SOURCE)}
+    names = {kernel for op, kernel in device.launches if op in (fused.SOURCE, stored_sums.SOURCE)}
     prepare = {"attention_backward_keys", "attention_backward_queries", "attention_backward_tops"}
     assert names - prepare == SUMS[stored] and names > prepare
 
@@ -204,7 +205,7 @@ def test_pairs_of_blocks(stored: bool, seed: int, tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize("most", [1, 200_000])
 def test_some_groups_at_a_time(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One, or two of three where memory holds so many."""
-    monkeypatch.setattr(fused, "MOST_STORED", most)
+    monkeypatch.setattr(stored_sums, "MOST", most)
     shape = (3, 4, 1, 90, 128, 0)
     check(EmulatedDevice(poison=0xFF), shape, inputs(shape, "normal", 9), stored=True)
 
