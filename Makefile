@@ -13,6 +13,8 @@ PYTHON_ANY ?= $(or $(PYTHON),python3)
 TARGET ?= manifest
 SECONDS ?= 600
 export PYTHON TORCH
+# The tests start hundreds of Pythons, and each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help verify nightly test test-gpu lint format bench wheel oldest lock release-check audit fuzz clean
