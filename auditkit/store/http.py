@@ -8,8 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-
-import httpx
+from typing import TYPE_CHECKING
 
 from auditkit.errors import Unavailable, UsageError
 from auditkit.formats.canonical import words as said
@@ -20,6 +19,9 @@ from auditkit.store.inside import is_inside, may_be_outside
 from auditkit.store.limits import StoreLimits
 from auditkit.store.peers import Peers
 from auditkit.store.source import redact
+
+if TYPE_CHECKING:  # loaded with the first address: a tenth of a command's time, and a run on a disk needs none of it
+    import httpx
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "auditkit"}
@@ -103,6 +105,8 @@ class Http:
         self, address: httpx.URL, headers: dict[str, str], body: bytes | None = None, *, stay: bool = False
     ) -> httpx.Response:
         """`stay`: the connection must lead outside, as far as that can be seen from here: a proxy hides it."""
+        import httpx
+
         shown = redact(str(address))
         proxy = proxies.choose(str(address))
         where = f"{shown} (through the proxy of {proxy.setting})" if proxy else shown
@@ -129,6 +133,8 @@ class Http:
             return self._lines[key]
 
     def _make(self, proxy: proxies.Proxy | None) -> httpx.Client:
+        import httpx
+
         limits = self._limits
         if self._tls is None:
             try:
@@ -156,6 +162,8 @@ class _Line:
 
 
 def _failure(error: Exception, where: str) -> Again | Unavailable:
+    import httpx
+
     text = str(error)
     # httpx builds the request that would follow a redirect even when it is told not to follow.
     if isinstance(error, (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.LocalProtocolError)) or "location" in text:
@@ -170,6 +178,8 @@ def _failure(error: Exception, where: str) -> Again | Unavailable:
 
 def words(error: Exception) -> str:
     """What went wrong on the connection, in lower case and without addresses."""
+    import httpx
+
     if isinstance(error, httpx.ConnectTimeout):
         return "no connection in time"
     if isinstance(error, httpx.TimeoutException):
@@ -182,6 +192,8 @@ def words(error: Exception) -> str:
 
 
 def _address(url: str) -> httpx.URL:
+    import httpx
+
     try:
         return httpx.URL(url)
     except httpx.InvalidURL as error:
@@ -212,6 +224,8 @@ def _may_be_outside(url: httpx.URL) -> bool:
 
 def _next(address: httpx.URL, response: httpx.Response, outside: bool) -> httpx.URL:
     """Where a redirect leads: http or https, never from https back to http, and without credentials of its own."""
+    import httpx
+
     shown = redact(str(address))
     location = response.headers.get("Location", "")
     try:

@@ -8,8 +8,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import httpcore
-
 from auditkit.errors import Unavailable
 
 Hook = Callable[[str, dict[str, Any]], None]
@@ -45,6 +43,8 @@ class Peers:
         try:
             peer = stream.get_extra_info("server_addr")
         except OSError as error:  # it was reset meanwhile
+            import httpcore  # as late as httpx in http.py
+
             stream.close()
             raise httpcore.ConnectError(str(error)) from error
         if not self._is_inside(str(peer[0])):

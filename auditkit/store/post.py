@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-
-import httpx
+from typing import TYPE_CHECKING
 
 from auditkit.errors import BadArtifact, Unavailable
 from auditkit.store.http import REDIRECTS, Again, Http, words
@@ -15,6 +14,9 @@ from auditkit.store.progress import Clock, Progress
 from auditkit.store.source import redact
 from auditkit.store.transfer import PASSING
 from auditkit.store.waiting import Rate, Tries, retry_after
+
+if TYPE_CHECKING:
+    import httpx
 
 LONGEST_SECONDS = 600.0  # a server that is busy for longer says something about more than this moment
 
@@ -62,6 +64,8 @@ class Poster:
             return Answer(status, self._read(response, shown, limit))
 
     def _read(self, response: httpx.Response, shown: str, limit: int) -> bytes:
+        import httpx
+
         data, rate = bytearray(), Rate(self._limits, self._clock)
         try:
             for chunk in response.iter_raw():

@@ -10,9 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Protocol
-
-import httpx
+from typing import TYPE_CHECKING, Protocol
 
 from auditkit.errors import AuditkitError, BadArtifact, Unavailable
 from auditkit.store.http import Again, Http, words
@@ -20,6 +18,9 @@ from auditkit.store.limits import StoreLimits
 from auditkit.store.progress import Clock, Progress
 from auditkit.store.source import Remote
 from auditkit.store.waiting import Rate, Tries, retry_after
+
+if TYPE_CHECKING:
+    import httpx
 
 # 501, 505 and 511 (a network that wants a login) do not pass by waiting.
 PASSING = frozenset({408, 425, 429, *range(500, 600)}) - {501, 505, 511}
@@ -192,6 +193,8 @@ class Transfer:
 
     def _chunks(self, response: httpx.Response, shown: str, where: Callable[[], str]) -> Iterator[bytes]:
         """The body as it comes, no coding undone; Again when the line breaks or is slower than the minimum rate."""
+        import httpx
+
         rate = Rate(self._limits, self._clock)
         try:
             for chunk in response.iter_raw():

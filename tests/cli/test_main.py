@@ -260,3 +260,16 @@ def test_help_loads_neither_numpy_nor_httpx_nor_rich(tmp_path: Path) -> None:
         [sys.executable, "-c", program], capture_output=True, encoding="utf-8", env=environment(tmp_path), check=True
     )
     assert done.stdout.endswith("loaded []\n")
+
+
+def test_a_run_on_a_disk_loads_no_network_library(honest: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from auditkit.cli.main import main\n"
+        f"try:\n    main(['verify', '--step', '1', '--run', {str(honest)!r}])\n"
+        "except SystemExit as end:\n    print(end.code, sorted({'httpx', 'httpcore', 'click'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, encoding="utf-8", env=environment(tmp_path), check=True
+    )
+    assert done.stdout.endswith("0 []\n")
