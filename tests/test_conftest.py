@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+from tests.conftest import ROOT
+from tests.plugins.longest import LONGEST, place
+
 LEAVE = "import socket; socket.create_connection(('192.0.2.1', 80), timeout=1)"
 PLUGIN = ("-p", "tests.plugins.required", "-p", "no:cacheprovider")
 
@@ -89,3 +92,10 @@ def test_optional_needs_a_reason(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest(*PLUGIN)
     result.stderr.fnmatch_lines(["*optional needs a reason*"])
     assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_the_longest_files_begin_first() -> None:
+    assert [name for name in LONGEST if not (ROOT / name).is_file()] == []
+    files = ["a", "b", "b", LONGEST[1], LONGEST[0], LONGEST[1]]
+    places = place(files)
+    assert sorted(places, key=lambda name: places[name]) == [LONGEST[0], LONGEST[1], "b", "a"]
