@@ -48,6 +48,7 @@ _KERNEL = re.compile(rf"__emu_global__\s+{_ATTRIBUTES}void\s+{_ATTRIBUTES}(\w+)\
 _DYNAMIC = re.compile(r"\bextern\s+__emu_shared__\s+(?:__attribute__\s*\(\(.*?\)\)\s*)?(\w+)\s+(\w+)\s*\[\s*\]\s*;")
 
 _STATIC = re.compile(r"__emu_shared__\s+([^;]*);")
+_INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
 
 class BuildError(AssertionError):
@@ -106,12 +107,25 @@ def _mark(symbol: str) -> Path:
     return _cached(symbol, [text.encode()], ".o", lambda out: _run([*command, str(out)], text))
 
 
+def _headers(source: Path) -> list[bytes]:
+    """Names and texts of all that a source includes, directly or not, whichever of both folders it comes from."""
+    found: list[bytes] = []
+    waiting, seen = [source.read_bytes()], set[bytes]()
+    while waiting:
+        for name in _INCLUDE.findall(waiting.pop()):
+            if name not in seen:
+                seen.add(name)
+                places = dict.fromkeys(folder / name.decode() for folder in (source.parent, ROOT / "cuda"))
+                texts = [path.read_bytes() for path in places if path.is_file()]
+                found += [name, *texts]
+                waiting += texts
+    return found
+
+
 def library(source: Path, architecture: str) -> Path:
     """The library of one .cu file for the `__CUDA_ARCH__` of an architecture. Raises BuildError."""
-    folders = (source.parent, ROOT / "cuda", HERE)
-    headers = [path for folder in folders for path in sorted([*folder.glob("*.cuh"), *folder.glob("*.hpp")])]
-    parts = [path.read_bytes() for path in headers]
-    parts += [(HERE / name).read_bytes() for name in (*RUNTIME, "build.py")]
+    own = (*sorted(path.name for path in HERE.glob("*.hpp")), *RUNTIME, "build.py")
+    parts = [*_headers(source), *((HERE / name).read_bytes() for name in own)]
     return _cached(
         f"{source.stem}-{architecture}",
         [architecture.encode(), source.read_bytes(), *parts],
