@@ -146,6 +146,9 @@ def parameter_cases(device: Device, status: Any, first: Any) -> Iterator[Case]:
     yield "to_fixed", 3 * first.nbytes, lambda: exact_sum.to_fixed(device, status, first, 30)
     yield "from_fixed, 14 tensors", 3 * size, lambda: exact_sum.from_fixed(device, status, sums, 30)
     yield "add_sums, 14 tensors", 6 * size, lambda: exact_sum.add_sums(device, status, sums, more, out=sums)
+    add = partial(exact_sum.add_terms, device, status, sums)
+    yield "add_terms of products, 14 tensors", 5 * size, lambda: add(params, 30, out=sums)
+    yield "add_terms of sums, 14 tensors", 6 * size, lambda: add(more, 30, out=sums)
     yield "squares, 14 tensors", size, lambda: global_norm.squares(device, status, params)
     s = adamw_scalars(lr=np.float32(1e-3), beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1, update=3)
     call: dict[str, Any] = {"clip": np.float32(1), "scalars": s, "decayed": [True] * len(params)}

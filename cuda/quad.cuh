@@ -38,6 +38,28 @@ __device__ __forceinline__ void store_quad(float* x, i64 at, i64 end, const Quad
         if (at + c < end) x[at + c] = q.v[c];
 }
 
+// The same for int64, two at a time.
+struct Pair64 {
+    i64 v[2];
+};
+
+__device__ __forceinline__ Pair64 load_pair(const i64* x, i64 at, i64 end) {
+    if (at + 2 <= end && is_quad(x + at)) {
+        longlong2 both = *(const longlong2*)(x + at);
+        return Pair64{{both.x, both.y}};
+    }
+    return Pair64{{at < end ? x[at] : 0, at + 1 < end ? x[at + 1] : 0}};
+}
+
+__device__ __forceinline__ void store_pair(i64* x, i64 at, i64 end, i64 a, i64 b) {
+    if (at + 2 <= end && is_quad(x + at)) {
+        *(longlong2*)(x + at) = make_longlong2(a, b);
+        return;
+    }
+    if (at < end) x[at] = a;
+    if (at + 1 < end) x[at + 1] = b;
+}
+
 struct Division {
     i64 quotient, rest;
 };

@@ -25,7 +25,8 @@ from auditkit.model.params import EMBED, HEAD, parameter_table
 from auditkit.model.state import State
 from auditkit.model.step import Gradients, GradSum
 from auditkit.numerics.adamw import AdamWScalars
-from auditkit.numerics.arrays import F32, IntArray
+from auditkit.numerics.arrays import F32, I64, IntArray
+from auditkit.numerics.lists import Each
 
 # What of an op's result is an array of the specification; rows, caches and tables are a back end's own.
 _ARRAYS: Mapping[str, Callable[[Any], Sequence[Any]]] = {
@@ -118,6 +119,21 @@ class _TracedOps(ComposedOps):
         if name in _LISTS:
             return self._noting(name, plain, self._lists)
         return self._noting(name, plain, self._scalars) if name in _SCALARS else plain
+
+    def add_terms(
+        self,
+        totals: Sequence[I64],
+        terms: Sequence[F32 | I64],
+        unit: int,
+        each: Each = map,
+        *,
+        out: Sequence[I64] | None = None,
+    ) -> tuple[list[I64], list[Digest]]:
+        """Noted as `add_sums`: terms that were float32 would have been noted as `to_fixed` (TracedNetwork)."""
+        sums, found = self._ops.add_terms(totals, terms, unit, each, out=out)
+        if totals:
+            self._lists("add_sums", (), sums)
+        return sums, found
 
     @staticmethod
     def _noting(name: str, plain: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from auditkit.errors import MachineFault, Unsupported
+from auditkit.formats.digest import Digest
 from auditkit.kernels import (
     adamw,
     blake3,
@@ -97,6 +98,7 @@ class CudaOps:
     weight_rows_t = quantise_t
     dot = _on_device(product.dot)
     to_fixed = _checked(exact_sum.to_fixed)
+    add_piece = _checked(exact_sum.add_piece)
     add = _on_device(layout.add)
     split_heads = _on_device(layout.split_heads)
     merge_heads = _on_device(layout.merge_heads)
@@ -155,6 +157,18 @@ class CudaOps:
     ) -> list[Array]:
         """All pairs in one launch."""
         return exact_sum.add_sums(self.device, self.status, totals, terms, out=out)
+
+    def add_terms(
+        self,
+        totals: Sequence[Array],
+        terms: Sequence[Array],
+        unit: int,
+        each: Each = map,
+        *,
+        out: Sequence[Array] | None = None,
+    ) -> tuple[list[Array], list[Digest]]:
+        """All tensors in one go; waits for the device."""
+        return exact_sum.add_terms(self.device, self.status, totals, terms, unit, out=out)
 
     def largest(self, sums: Sequence[Array], each: Each = map) -> int:
         """All arrays in one launch; waits for the device."""

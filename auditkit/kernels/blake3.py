@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ from auditkit.formats.digest import KEY_BYTES, Digest, Hasher
 from auditkit.kernels.device import Array, Device
 
 CHUNK_BYTES = 1024
-_CHUNKS = 128  # chunks that a block of the kernel `chunks` joins to one node
+CHUNKS = 128  # chunks that a block joins to one node
 _PARENTS = 256  # threads of a block of `parents`, which joins twice as many nodes
 
 
@@ -24,9 +24,7 @@ def digests(device: Device, arrays: Sequence[Array], key: bytes | None = None) -
     """
     if not arrays:
         return []
-    words = device.download(digest_words(device, arrays, key))  # (n, 8) u32
-    text = words.astype("<u4").tobytes().hex()
-    return [text[64 * i : 64 * i + 64] for i in range(len(arrays))]
+    return read_words(device, digest_words(device, arrays, key))
 
 
 def digest_words(device: Device, arrays: Sequence[Array], key: bytes | None = None) -> Array:
@@ -34,23 +32,48 @@ def digest_words(device: Device, arrays: Sequence[Array], key: bytes | None = No
     if any(not array.flags.c_contiguous for array in arrays):
         raise ValueError("only C-contiguous arrays can be hashed in place")
     mode, keys = _mode(device, key)
-    n = len(arrays)
-    lengths = np.array([array.nbytes for array in arrays], np.uint64)
-    firsts = _levels(lengths)
-    pointers = np.array([device.address(array) for array in arrays], np.uint64)
-    table = device.upload(np.concatenate([pointers, lengths, *firsts]))
-    first = [table[2 * n + level * (n + 1) : 2 * n + (level + 1) * (n + 1)] for level in range(len(firsts))]
-    found = device.empty((n, 8), np.uint32)
+    n, lengths = len(arrays), [array.nbytes for array in arrays]
+
+    def chunks(table: Array, first: Array, blocks: int, nodes: Array, found: Array) -> None:
+        args = [table[:n], table[n:], first, np.int64(n), nodes, found, *keys]
+        device.launch("blake3", f"chunks{mode}", blocks, CHUNKS, args)
+
+    return tree_digests(device, lengths, [[device.address(array) for array in arrays], lengths], chunks, mode, keys)
+
+
+def tree_digests(
+    device: Device,
+    lengths: Sequence[int],
+    rows: Sequence[Sequence[int]],
+    chunks: Callable[[Array, Array, int, Array, Array], None],
+    mode: str = "",
+    keys: Sequence[Array] = (),
+) -> Array:
+    """The digests (n, 8) u32 of n buffers of so many bytes, whose first nodes `chunks` makes.
+
+    chunks launches on: the table of n columns with these rows, which is uploaded here; `first` (n + 1) of so many
+    blocks; nodes (blocks, 8), and digests (n, 8) for buffers of one block.
+    """
+    n, firsts = len(lengths), _levels(np.array(lengths, np.uint64))
+    words = device.upload(np.concatenate([np.array(row, np.uint64) for row in (*rows, *firsts)]))
+    at = len(rows) * n
+    first = [words[at + level * (n + 1) : at + (level + 1) * (n + 1)] for level in range(len(firsts))]
     blocks = [int(level[-1]) for level in firsts]
+    found = device.empty((n, 8), np.uint32)
     nodes = device.empty((blocks[0], 8), np.uint32)
-    args = [table[:n], table[n : 2 * n], first[0], np.int64(n), nodes, found, *keys]
-    device.launch("blake3", f"chunks{mode}", blocks[0], _CHUNKS, args)
+    chunks(words[:at], first[0], blocks[0], nodes, found)
     for level in range(1, len(blocks)):
         joined = device.empty((blocks[level], 8), np.uint32)
         args = [nodes, first[level - 1], first[level], np.int64(n), joined, found, *keys]
         device.launch("blake3", f"parents{mode}", blocks[level], _PARENTS, args)
         nodes = joined
     return found
+
+
+def read_words(device: Device, words: Array) -> list[Digest]:
+    """Digests from (n, 8) u32; waits for the device."""
+    text = device.download(words).astype("<u4").tobytes().hex()
+    return [text[64 * i : 64 * i + 64] for i in range(words.shape[0])]
 
 
 def block_nodes(device: Device, parts: Sequence[Array], firsts: Sequence[int], sizes: Sequence[int]) -> list[bytes]:
@@ -68,28 +91,36 @@ class TensorDigest:
 
     def __init__(self, device: Device, size: int, key: bytes | None = None) -> None:
         """size: bytes of the whole tensor; key: 32 bytes for BLAKE3's keyed mode."""
-        self._device, self._size, self._key = device, size, key
+        self._device, self.size, self.key = device, size, key
+        self.blocks = 0  # of 128 KiB, so far
         self._hasher: Hasher | None = None
         self._words: Array | None = None
         self._nodes: list[Array] = []
-        self._blocks = 0
 
     def add(self, piece: Array) -> None:
         """The next elements. Where all pieces but the last are of whole blocks of 128 KiB, they stay on the device."""
-        if piece.nbytes == self._size:
-            self._words = digest_words(self._device, [piece], self._key)
-            return
-        if not self._nodes and self._hasher is None and self._cannot(piece.nbytes):
-            self._hasher = Hasher(self._key)
-        if self._hasher is not None:
+        if piece.nbytes == self.size:
+            self.end(digest_words(self._device, [piece], self.key))
+        elif self.is_on_host(piece.nbytes):
+            self._hasher = self._hasher or Hasher(self.key)
             self._hasher.update(self._device.download(piece))
-            return
-        self._nodes.append(_part_nodes(self._device, piece, self._blocks, self._size))
-        self._blocks += blocks_of(piece.nbytes)
+        else:
+            self.go_on(_part_nodes(self._device, piece, self.blocks, self.size), piece.nbytes)
 
-    def _cannot(self, first: int) -> bool:
-        """Whether the host must hash, given the bytes of the first piece."""
-        return self._key is not None or blocks_of(self._size) == 1 or (first % BLOCK_BYTES > 0 and first < self._size)
+    def is_on_host(self, nbytes: int) -> bool:
+        """Whether the host must hash the next piece, of so many bytes: as it does the first one."""
+        if self._nodes or self._hasher is not None or nbytes == self.size:
+            return self._hasher is not None
+        return self.key is not None or blocks_of(self.size) == 1 or nbytes % BLOCK_BYTES > 0
+
+    def end(self, words: Array) -> None:
+        """The digest of the whole tensor, (1, 8) uint32."""
+        self._words = words
+
+    def go_on(self, nodes: Array, nbytes: int) -> None:
+        """The nodes of the next piece, (n, 8) uint32 for its so many bytes."""
+        self._nodes.append(nodes)
+        self.blocks += blocks_of(nbytes)
 
     def digest(self) -> Digest:
         """The digest of all pieces; waits for the device."""
@@ -135,7 +166,7 @@ def _part_nodes(device: Device, part: Array, first: int, size: int) -> Array:
     table = device.upload(words)
     nodes = device.empty((blocks_of(part.nbytes), 8), np.uint32)
     args = [table[:1], table[1:2], table[2:3], np.int64(1), nodes, nodes]
-    device.launch("blake3", "chunks", nodes.shape[0], _CHUNKS, args)
+    device.launch("blake3", "chunks", nodes.shape[0], CHUNKS, args)
     return nodes
 
 
@@ -155,7 +186,7 @@ def _levels(lengths: npt.NDArray[np.uint64]) -> list[npt.NDArray[np.uint64]]:
     """
     counts = [max(1, -(-int(length) // CHUNK_BYTES)) for length in lengths]  # chunks, then nodes
     firsts: list[npt.NDArray[np.uint64]] = []
-    size = _CHUNKS
+    size = CHUNKS
     while not firsts or any(counts):
         counts = [-(-count // size) for count in counts]
         firsts.append(np.cumsum([0, *counts], dtype=np.uint64))

@@ -15,7 +15,7 @@ from auditkit.replay.memory import Sizes, sizes_of
 
 PASSES = 3  # of a matrix's product: forward, gradient of its input, gradient of its weights
 ATTENTION = 7  # products of queries and keys: two forward, and backward the scores again, dP, dQ, dK, dV
-SUM_BYTES = 32  # a parameter and micro-batch: its sum written, read for the digest, the total read and written
+SUM_BYTES = 24  # a parameter and micro-batch: its gradient written in binary32 and read, the total read and written
 # A parameter and step: sum read, gradient written and read by norm, digest and AdamW; parameter and moments read and
 # written, then read by the check for finite values and by the digest of the state.
 UPDATE_BYTES = 8 + 4 + 3 * 4 + 12 + 12 + 12 + 12

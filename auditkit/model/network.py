@@ -1,7 +1,8 @@
 """The decoder, forward and backward by hand (SPEC.md section 15): pre-norm, grouped attention, SwiGLU, residual stream.
 
-Forward hands back its caches, backward takes them: no autograd and no hidden state. Gradients leave as exact int64 sums
-in units 2^-56. Every matrix product is an exact dot.
+Forward hands back its caches, backward takes them: no autograd and no hidden state. Gradients are exact int64 sums in
+units 2^-56; those of matrices, products that are rounded to that unit once, may leave as the float32 that they are made
+of. Every matrix product is an exact dot.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from auditkit.model.params import EMBED, FINAL_NORM, HEAD, layer_prefix, paramet
 from auditkit.numerics.arrays import F32, I64, IntArray
 from auditkit.numerics.exact_sum import GRADIENT_UNIT
 
-Grads = dict[str, I64]
-OnGradient = Callable[[str, I64], None]  # told the name and the sums of each weight once they are final
+Grads = dict[str, Any]  # I64, or F32 where the terms of a sum are not made yet: one element, one term
+OnGradient = Callable[[str, Any], None]  # told the name and the sums of each weight once they are final
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,13 @@ class Network:
         on_gradient: OnGradient = lambda name, sums: None,
         key_heads: int = 0,
         kept: KeptResults | None = None,
+        exact: bool = True,
     ) -> None:
         """key_heads: how many of them an attention works on at a time, 0 for all; changes no bit.
         kept: takes results of the layer that is run, or has those of an earlier run, which are not made again.
+        exact: all gradients are to be int64; else those of matrices stay float32, for `ops.add_terms`.
         """
+        self.exact = exact
         self.key_heads, self.results = key_heads, kept or KeptResults()
         self.prepared, self.recipe, self.ops, self.on_gradient = prepared, recipe, ops, on_gradient
         self.model, self.bits = recipe.model, recipe.numerics.body_bits
@@ -241,7 +245,9 @@ class Network:
         return self.ops.dot(rows, self.prepared.rows_t[weight])
 
     def _weight_gradient(self, weight: str, dy_columns: Any, x_columns: Any) -> None:
-        self._add(weight, self.ops.to_fixed(self.ops.dot(dy_columns, x_columns), GRADIENT_UNIT))
+        product = self.ops.dot(dy_columns, x_columns)
+        exact = self.exact or weight == EMBED  # a tied table has a second gradient, which is added to the first
+        self._add(weight, self.ops.to_fixed(product, GRADIENT_UNIT) if exact else product)
 
     def norm(self, x: F32, weight: str) -> tuple[F32, Any]:
         """RMSNorm of rows by a named weight, and its cache."""
@@ -257,8 +263,7 @@ class Network:
         self._add(weight, dweight)
         return dx
 
-    def _add(self, name: str, terms: I64) -> None:
-        held = self.grads.get(name)
-        self.grads[name] = terms if held is None else self.ops.add_sums([held], [terms])[0]
+    def _add(self, name: str, terms: F32 | I64) -> None:
+        self.grads[name] = terms
         if name != EMBED:  # a tied table is final after its second gradient; every other weight has one
             self.on_gradient(name, self.grads[name])

@@ -25,6 +25,7 @@ from auditkit.model.step import (
     micro_batches,
     side_by_side,
     tensors_work,
+    with_leaf,
 )
 from auditkit.model.totals import Totals, loss_total, totals
 from auditkit.numerics.arrays import F32, IntArray, keep_freed_memory
@@ -95,7 +96,7 @@ def _part(
     key = None if work_key is None else part_work_key(work_key)
     leaves: list[MicroBatchLeaf] = []
     works: list[Digest] = []
-    for sums, leaf in side_by_side(run, [cut[number] for number in chosen], recipe, ops, threads):
+    for sums, leaf in side_by_side(with_leaf(run, ops), [cut[number] for number in chosen], recipe, threads):
         leaves.append(leaf)
         if key is not None:
             works.append(tensors_work({**sums.grads}, ops, key))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from auditkit.formats.recipe import Recipe
-from auditkit.model.ops import Ops
+from auditkit.model.ops import Ops, TensorDigest
 from auditkit.model.params import ParamSpec
 from auditkit.model.shelf import Shelf
 from auditkit.numerics.arrays import F32, I64
@@ -47,15 +47,18 @@ class PieceSums:
         self._counts: dict[str, int] = {}
         self._open: dict[str, list[Any]] = {}
 
-    def add(self, key: str, terms: I64) -> None:
-        """Add the int64 sums of the next micro-batch to those of a piece. Raises NonFinite."""
+    def add(self, key: str, terms: F32 | I64, digest: TensorDigest) -> None:
+        """Add the sums of the next micro-batch to those of a piece, and hash them, the next ones of their tensor.
+
+        terms: int64 sums, or float32 that stand for them. Raises NonFinite.
+        """
         count = self._counts.get(key, 0)
         held = self._open.pop(key, None)
         if held is None and count:
             held = self._shelf.get(key)
         if held is None:
             held = []
-        self._open[key] = self._folded(held, count, terms) if self._radices else self._summed(held, terms)
+        self._open[key] = self._take(held, count, terms, digest)
         self._counts[key] = count + 1
 
     def expect(self, keys: Iterable[str]) -> None:
@@ -81,12 +84,12 @@ class PieceSums:
             return self._ops.from_fixed(held, GRADIENT_UNIT)[0]
         return self._fold(held, self._counts[key]).total()
 
-    def _summed(self, held: list[Any], terms: I64) -> list[Any]:
-        return self._ops.add_sums(held, [terms], out=held) if held else [terms]
-
-    def _folded(self, held: list[Any], count: int, terms: I64) -> list[Any]:
+    def _take(self, held: list[Any], count: int, terms: F32 | I64, digest: TensorDigest) -> list[Any]:
+        if not self._radices:
+            return [self._ops.add_piece(held[0] if held else None, terms, GRADIENT_UNIT, digest)]
+        sums = self._ops.add_piece(None, terms, GRADIENT_UNIT, digest)
         fold = self._fold(held, count)
-        fold.push(self._ops.from_fixed([terms], GRADIENT_UNIT)[0])
+        fold.push(self._ops.from_fixed([sums], GRADIENT_UNIT)[0])
         return fold.held()
 
     def _fold(self, held: list[Any], count: int) -> Fold[F32]:

@@ -31,7 +31,7 @@ from auditkit.model.params import parameter_table
 from auditkit.model.pieces_step import Room, Told, gone_on, keep, rounded, updated, walk_all
 from auditkit.model.result import StepResult
 from auditkit.model.state import State
-from auditkit.model.totals import loss_total, totals
+from auditkit.model.totals import Totals, loss_total, totals
 from auditkit.numerics.arrays import F32, I64, IntArray, give_freed_memory_back, keep_freed_memory
 from auditkit.numerics.lists import Each
 from auditkit.numerics.nonfinite import NonFinite
@@ -46,7 +46,10 @@ __all__ = ["GradSum", "NonFinite", "StepResult", "grads", "micro_batches", "step
 
 @dataclass(frozen=True)
 class GradSum:
-    """Exact gradient sums (int64, units 2^-56) by parameter name and the exact loss sum (int64 (), units 2^-32)."""
+    """Exact gradient sums (int64, units 2^-56) by parameter name and the exact loss sum (int64 (), units 2^-32).
+
+    Where all that follows is to add and to hash them (`Totals.take`), float32 may stand for their terms.
+    """
 
     grads: Grads
     loss_sum: I64
@@ -68,13 +71,16 @@ def grads(
     recipe: Recipe,
     ops: Ops,
     on_gradient: OnGradient = lambda name, sums: None,
+    *,
+    exact: bool = True,
 ) -> GradSum:
     """Gradient sums of one micro-batch: tokens (s, T + 1), each window's first T predict its last T.
 
     on_gradient: told name and sums of each parameter as soon as they are final, while the others are computed.
-    Raises NonFinite.
+    exact: all of them int64; else float32 stand for terms where those are not made yet. Raises NonFinite.
     """
-    return gradient_sums(prepared, tokens[:, :-1], tokens[:, 1:], total_targets, recipe, ops, on_gradient)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    return gradient_sums(prepared, inputs, targets, total_targets, recipe, ops, on_gradient, exact=exact)
 
 
 def gradient_sums(
@@ -85,15 +91,35 @@ def gradient_sums(
     recipe: Recipe,
     ops: Ops,
     on_gradient: OnGradient = lambda name, sums: None,
+    *,
+    exact: bool = True,
 ) -> GradSum:
-    """Gradient sums of inputs and targets, each (s, T). Raises NonFinite."""
-    found, loss_sum = Network(prepared, recipe, ops, on_gradient).gradient(inputs, targets, total_targets)
+    """Gradient sums of inputs and targets, each (s, T), as `grads`. Raises NonFinite."""
+    network = Network(prepared, recipe, ops, on_gradient, exact=exact)
+    found, loss_sum = network.gradient(inputs, targets, total_targets)
     return GradSum({spec.name: found[spec.name] for spec in parameter_table(recipe.model)}, loss_sum)
 
 
 def leaf(part: GradSum, ops: Ops) -> MicroBatchLeaf:
     """The micro-batch's leaf: its loss sum and the root of its int64 gradient sums."""
     return MicroBatchLeaf(int(part.loss_sum), gradient_digest(part.grads, ops))
+
+
+def with_leaf(run: Gradients, ops: Ops) -> Callable[[IntArray], tuple[GradSum, MicroBatchLeaf]]:
+    """The gradient sums of a micro-batch, all int64, and its leaf."""
+
+    def both(tokens: IntArray) -> tuple[GradSum, MicroBatchLeaf]:
+        part = run(tokens)
+        return part, leaf(part, ops)
+
+    return both
+
+
+def taken(part: GradSum, total: Totals, each: Each = map) -> MicroBatchLeaf:
+    """The leaf of a micro-batch whose gradient is added to the total on the way. Raises NonFinite."""
+    digests = total.take(part.grads, each)
+    layout = tuple((name, np.dtype(np.int64), array.shape) for name, array in part.grads.items())
+    return MicroBatchLeaf(int(part.loss_sum), gradient_texts(layout).root(digests))
 
 
 def gradient_digest(arrays: Mapping[str, F32 | I64], ops: Ops) -> Digest:
@@ -234,14 +260,13 @@ def _at_once(
     total, parts = totals(recipe, ops), list(micro_batches(tokens, recipe))
     leaves = gone_on(total, recipe, room)
     told.up_to(len(leaves))
-    for part, part_leaf in side_by_side(run, parts[len(leaves) :], recipe, ops, threads):
-        total.add(part.grads)
-        leaves.append(part_leaf)
-        if room is not None and len(leaves) < len(parts):
-            keep(total, leaves, recipe, ops, room)
-        told.up_to(len(leaves))
-        del part  # as large as the model, while the next one is computed
     with tensor_workers(threads, sum(p.size for p in state.params.values())) as each:
+        for part in side_by_side(run, parts[len(leaves) :], recipe, threads):
+            leaves.append(taken(part, total, each))
+            if room is not None and len(leaves) < len(parts):
+                keep(total, leaves, recipe, ops, room)
+            told.up_to(len(leaves))
+            del part  # as large as the model, while the next one is computed
         new, result = update(
             state, total.rounded(each), loss_total(leaves), total_targets, recipe, ops, each=each, work_key=work_key
         )
@@ -292,13 +317,11 @@ def _state_work(state: State, ops: Ops, key: bytes, on_host: bool) -> Digest:
     return work_of(key, [tensor_digest(state.params[name], key) for name in sorted(state.params)])
 
 
-def side_by_side(
-    run: Gradients, parts: Sequence[IntArray], recipe: Recipe, ops: Ops, threads: int
-) -> Iterator[tuple[GradSum, MicroBatchLeaf]]:
-    """Gradient sums and leaf of each micro-batch in order, as many computed at a time as there are threads."""
+def side_by_side(run: Callable[[IntArray], T], parts: Sequence[IntArray], recipe: Recipe, threads: int) -> Iterator[T]:
+    """What `run` makes of each micro-batch, in order, as many computed at a time as there are threads."""
     workers = max(1, min(threads, len(parts)))
     with _blas().limit(limits=_blas_threads(recipe, threads // workers)):
-        yield from _in_order(lambda part: _with_leaf(run(part), ops), parts, workers)
+        yield from _in_order(run, parts, workers)
 
 
 def _in_order(function: Callable[[IntArray], T], items: Iterable[IntArray], workers: int) -> Iterator[T]:
@@ -337,8 +360,4 @@ def _blas_threads(recipe: Recipe, spare: int) -> int:
 
 def _direct(state: State, total_targets: int, recipe: Recipe, ops: Ops) -> Gradients:
     prepared = prepare(state.params, recipe, ops)
-    return lambda tokens: grads(prepared, tokens, total_targets, recipe, ops)
-
-
-def _with_leaf(part: GradSum, ops: Ops) -> tuple[GradSum, MicroBatchLeaf]:
-    return part, leaf(part, ops)
+    return lambda tokens: grads(prepared, tokens, total_targets, recipe, ops, exact=False)

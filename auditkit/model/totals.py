@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from auditkit.formats.digest import Digest
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.formats.recipe import Recipe
 from auditkit.model.network import Grads
@@ -19,9 +20,14 @@ _LIMIT = 1 << 62
 
 
 class Totals(Protocol):
-    """Takes the gradient sums of micro-batches in their order."""
+    """Takes the gradients of micro-batches in their order, by parameter name; they stay as they are.
+
+    add     int64 sums
+    take    int64 sums, or float32 that stand for them: the digests of the sums as well
+    """
 
     def add(self, grads: Grads) -> None: ...
+    def take(self, grads: Grads, each: Each = map) -> list[Digest]: ...
     def held(self) -> list[list[Any]]: ...
     def resume(self, count: int, held: list[list[Any]]) -> None: ...
     def rounded(self, each: Each = map) -> list[F32]: ...
@@ -34,7 +40,7 @@ def totals(recipe: Recipe, ops: Ops) -> Totals:
 
 
 class ExactTotals:
-    """Exact int64 sums over micro-batches, rounded once (SPEC.md section 13). `add` raises NonFinite."""
+    """Exact int64 sums over micro-batches, rounded once (SPEC.md section 13). `add` and `take` raise NonFinite."""
 
     def __init__(self, ops: Ops) -> None:
         self._ops = ops
@@ -42,13 +48,20 @@ class ExactTotals:
         self._own = False  # whether the arrays are this object's, and may be written to
 
     def add(self, grads: Grads) -> None:
-        """Add the sums of one micro-batch, by parameter name; they stay as they are."""
+        """Add the sums of one micro-batch."""
         terms = list(grads.values())
         if not self._sums:
             self._sums = terms
             return
         self._sums = self._ops.add_sums(self._sums, terms, out=self._sums if self._own else None)
         self._own = True
+
+    def take(self, grads: Grads, each: Each = map) -> list[Digest]:
+        """Add what one micro-batch gives, and tell the digests of its sums, in one go."""
+        out = self._sums if self._own else None
+        self._sums, found = self._ops.add_terms(self._sums, list(grads.values()), GRADIENT_UNIT, each, out=out)
+        self._own = True
+        return found
 
     def held(self) -> list[list[Any]]:
         """All that is needed to go on from here, for each parameter."""
@@ -71,8 +84,16 @@ class FoldedTotals:
         self._fold: Fold[list[F32]] = Fold(radices, adder(ops))
 
     def add(self, grads: Grads) -> None:
-        """Add the sums of one micro-batch, by parameter name."""
+        """Add the sums of one micro-batch."""
         self._fold.push(self._ops.from_fixed(list(grads.values()), GRADIENT_UNIT))
+
+    def take(self, grads: Grads, each: Each = map) -> list[Digest]:
+        """Add what one micro-batch gives, and tell the digests of its sums."""
+        sums, found = self._ops.add_terms([], list(grads.values()), GRADIENT_UNIT, each)
+        rounded = self._ops.from_fixed(sums, GRADIENT_UNIT)
+        del sums  # twice as large, while the fold adds
+        self._fold.push(rounded)
+        return found
 
     def held(self) -> list[list[Any]]:
         """All that is needed to go on from here, for each parameter the sums of the levels."""

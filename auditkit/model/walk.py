@@ -106,12 +106,12 @@ class Walk:
     def _network(self, batch: MicroBatch, kept: KeptResults | None = None) -> Network:
         """A network whose gradients go to the sums, and are forgotten, as soon as they are final."""
 
-        def take(name: str, sums: I64) -> None:
+        def take(name: str, sums: F32 | I64) -> None:
             del grads[name]
-            self._hash(batch, name, sums)
-            self._sums.add(f"{name}.0", sums)
+            self._add(batch, name, 0, sums)
 
-        network = Network(self._weights.prepared, self._recipe, self._ops, take, self._plan.cuts.key_heads, kept)
+        key_heads = self._plan.cuts.key_heads
+        network = Network(self._weights.prepared, self._recipe, self._ops, take, key_heads, kept, exact=False)
         grads = network.grads  # not the network: a cycle of references would keep what it holds for a while
         return network
 
@@ -235,7 +235,7 @@ class Walk:
         of_y = ops.quantise_t(y, bits)
         for piece in self._pieces(HEAD):
             columns = ops.quantise_t(ops.columns(gradients, piece.first, piece.stop), bits)
-            self._add(batch, HEAD, piece, ops.to_fixed(ops.dot(columns, of_y), GRADIENT_UNIT))
+            self._add(batch, HEAD, piece.number, ops.dot(columns, of_y))
             del columns
 
     def _logits(self, batch: MicroBatch, y: F32) -> tuple[F32, F32, list[F32]]:
@@ -297,21 +297,21 @@ class Walk:
     def _table_piece(self, batch: MicroBatch, piece: Piece) -> None:
         dx = self._inputs.get(batch.key("dx"))
         assert dx is not None
-        of_head: I64 | None = None
+        of_head: Any = None
         if not self._once:
             head = self._inputs.get(batch.key("head"))
             assert head is not None
             of_head = self._head_gradient(batch, piece, *head)
         if self._head_name != EMBED and of_head is not None:
-            self._add(batch, HEAD, piece, of_head)
+            self._add(batch, HEAD, piece.number, of_head)
             of_head = None
         tokens = batch.inputs.astype(np.int64) - piece.first
         here = np.flatnonzero((tokens >= 0) & (tokens < piece.stop - piece.first))
         rows = self._ops.embedding_forward(here, dx[0])  # a gather of the tokens' rows
         sums = self._ops.embedding_backward(rows, tokens[here], piece.stop - piece.first, of_head)
-        self._add(batch, EMBED, piece, sums)
+        self._add(batch, EMBED, piece.number, sums)
 
-    def _head_gradient(self, batch: MicroBatch, piece: Piece, y: F32, kept: F32) -> I64:
+    def _head_gradient(self, batch: MicroBatch, piece: Piece, y: F32, kept: F32) -> F32 | I64:
         """Rows of the gradient of the head's weights, from columns of the logits that are made again: the same bits."""
         ops, bits = self._ops, self._recipe.numerics.head_bits
         weight = self._weights.prepared.params[self._head_name][piece.first : piece.stop]
@@ -319,17 +319,14 @@ class Walk:
         gradient = ops.cross_entropy_columns(logits, piece.first, batch.targets, kept, self._total_targets)
         columns = ops.quantise_t(gradient, bits)
         del logits, gradient
-        return ops.to_fixed(ops.dot(columns, ops.quantise_t(y, bits)), GRADIENT_UNIT)
+        product = ops.dot(columns, ops.quantise_t(y, bits))
+        return ops.to_fixed(product, GRADIENT_UNIT) if self._head_name == EMBED else product
 
-    def _add(self, batch: MicroBatch, name: str, piece: Piece, sums: I64) -> None:
-        self._hash(batch, name, sums)
-        self._sums.add(f"{name}.{piece.number}", sums)
-
-    def _hash(self, batch: MicroBatch, name: str, sums: I64) -> None:
-        """Begin to hash a gradient, or the next piece of one; nobody waits for it before the end."""
+    def _add(self, batch: MicroBatch, name: str, number: int, sums: F32 | I64) -> None:
+        """Add and hash a gradient, or the next piece of one; nobody waits for its digest before the end."""
         if name not in batch.digests:
             batch.digests[name] = self._ops.TensorDigest(8 * _elements(self._specs[name]))
-        batch.digests[name].add(sums)
+        self._sums.add(f"{name}.{number}", sums, batch.digests[name])
 
 
 def _kept(layer: int) -> str:

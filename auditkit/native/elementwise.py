@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from auditkit.formats.digest import Digest
 from auditkit.native.library import NOT_TAME, Library
-from auditkit.numerics import cross_entropy, exact_sum, global_norm, rms_norm
+from auditkit.numerics import cross_entropy, exact_sum, global_norm, lists, rms_norm
 from auditkit.numerics.arrays import F32, I64, IntArray
 from auditkit.numerics.exact_sum import LOSS_UNIT
-from auditkit.numerics.lists import Each
+from auditkit.numerics.lists import Each, Hashing
 from auditkit.numerics.rms_norm import RmsNormCache
 from auditkit.numerics.swiglu import SwigluCache
 
@@ -20,8 +21,8 @@ class Elementwise:
     """The ops of one library that treat elements or rows alone."""
 
     OPS = (
-        "to_fixed", "squares", "rms_norm_forward", "rms_norm_backward", "swiglu_forward", "swiglu_backward",
-        "cross_entropy", "cross_entropy_rows",
+        "to_fixed", "add_terms", "add_piece", "squares", "rms_norm_forward", "rms_norm_backward", "swiglu_forward",
+        "swiglu_backward", "cross_entropy", "cross_entropy_rows",
     )  # fmt: skip
 
     def __init__(self, library: Library) -> None:
@@ -34,6 +35,22 @@ class Elementwise:
         out: I64 = np.empty(x.shape, np.int64)
         self._library.call("to_fixed", x, x.size, unit, out)
         return out
+
+    def add_terms(
+        self,
+        totals: Sequence[I64],
+        terms: Sequence[F32 | I64],
+        unit: int,
+        each: Each = map,
+        *,
+        out: Sequence[I64] | None = None,
+    ) -> tuple[list[I64], list[Digest]]:
+        """As lists.add_terms."""
+        return lists.add_terms(totals, terms, unit, each, out=out, fixed=self.to_fixed)
+
+    def add_piece(self, total: I64 | None, terms: F32 | I64, unit: int, digest: Hashing) -> I64:
+        """As lists.add_piece."""
+        return lists.add_piece(total, terms, unit, digest, self.to_fixed)
 
     def squares(self, grads: Sequence[F32], each: Each = map) -> int:
         """As lists.squares."""

@@ -108,6 +108,25 @@ def _add_sums(ops: Any, place: Place) -> Outputs:
 
 
 @_probe
+def _add_terms(ops: Any, place: Place) -> Outputs:
+    products = floats(46, 17, 17, low=-149, high=4)
+    for totals in ([], [place(_integers() >> 1), place(np.tile(_integers(), 3)[:289].reshape(17, 17))]):
+        sums, digests = ops.add_terms(totals, [place(_integers() >> 1), place(products)], GRADIENT_UNIT)
+        yield from sums
+        yield from digests
+
+
+@_probe
+def _add_piece(ops: Any, place: Place) -> Outputs:
+    block, total = 16_384, _integers() >> 1  # elements of a block of 128 KiB
+    products = floats(47, block + total.size, low=-149, high=4)
+    digest = ops.TensorDigest(8 * products.size)
+    yield ops.add_piece(None, place(products[:block]), GRADIENT_UNIT, digest)
+    yield ops.add_piece(place(total), place(products[block:]), GRADIENT_UNIT, digest)
+    yield digest.digest()
+
+
+@_probe
 def _largest(ops: Any, place: Place) -> Outputs:
     deepest = np.array([5, -(1 << 62), (1 << 62) - 1], np.int64)
     yield ops.largest([place(_integers() >> 3), place(_integers())])

@@ -7,16 +7,25 @@ a bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
+from auditkit.formats.digest import Digest
 from auditkit.numerics import adamw as tensor_adamw
 from auditkit.numerics import exact_sum, global_norm
 from auditkit.numerics.adamw import AdamWScalars
 from auditkit.numerics.arrays import F32, I64
+from auditkit.numerics.exact_sum import to_fixed
+from auditkit.numerics.layout import digests
 
 Each: TypeAlias = Callable[..., Iterable[Any]]
+
+
+class Hashing(Protocol):
+    """A digest of elements that come in pieces."""
+
+    def add(self, piece: F32 | I64) -> None: ...
 
 
 def add_sums(
@@ -24,6 +33,54 @@ def add_sums(
 ) -> list[I64]:
     """`exact_sum.add_sums` of each pair. out: where the sums go, e.g. totals; new arrays by default."""
     return list(each(exact_sum.add_sums, totals, terms, [None] * len(totals) if out is None else out))
+
+
+def add_terms(
+    totals: Sequence[I64],
+    terms: Sequence[F32 | I64],
+    unit: int,
+    each: Each = map,
+    *,
+    out: Sequence[I64] | None = None,
+    fixed: Callable[[F32, int], I64] | None = None,
+) -> tuple[list[I64], list[Digest]]:
+    """totals + terms, and the digest of each tensor's terms; of no totals, new arrays with the terms.
+
+    terms: int64, or float32 that stand for their `exact_sum.to_fixed`. out: where the sums go, e.g. totals; new arrays
+    by default. fixed: another back end's `to_fixed`. Raises NonFinite as `to_fixed` and `add_sums`.
+    """
+
+    def one(term: F32 | I64, total: I64 | None, sums: I64 | None) -> tuple[I64, Digest]:
+        exact = _exact(term, unit, fixed)
+        (found,) = digests([exact])
+        if total is None:
+            return exact if exact is not term else exact.copy(), found
+        return exact_sum.add_sums(total, exact, sums), found
+
+    nothing = [None] * len(terms)
+    made = list(each(one, terms, totals or nothing, nothing if out is None else out))
+    return [sums for sums, _ in made], [found for _, found in made]
+
+
+def add_piece(
+    total: I64 | None,
+    terms: F32 | I64,
+    unit: int,
+    digest: Hashing,
+    fixed: Callable[[F32, int], I64] | None = None,
+) -> I64:
+    """As `add_terms`, of the next piece of a tensor: in place of the total, if there is one, and `digest` goes on with
+    the terms. Raises NonFinite.
+    """
+    exact = _exact(terms, unit, fixed)
+    digest.add(exact)
+    return exact if total is None else exact_sum.add_sums(total, exact, total)
+
+
+def _exact(terms: F32 | I64, unit: int, fixed: Callable[[F32, int], I64] | None) -> I64:
+    if terms.dtype == np.int64:
+        return cast(I64, terms)
+    return (fixed or to_fixed)(cast(F32, terms), unit)
 
 
 def largest(sums: Sequence[I64], each: Each = map) -> int:

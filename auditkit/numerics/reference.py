@@ -20,7 +20,7 @@ from auditkit.numerics.layout import (
     read_digests,
     split_heads,
 )
-from auditkit.numerics.lists import adamw, add_sums, from_fixed, largest, squares
+from auditkit.numerics.lists import adamw, add_piece, add_sums, add_terms, from_fixed, largest, squares
 from auditkit.numerics.operands import rms_norm_keep, swiglu_backward_both, swiglu_keep
 from auditkit.numerics.product import (
     attention_again,
@@ -47,7 +47,9 @@ __all__ = [
     "add",
     "adamw",
     "adamw_scalars",
+    "add_piece",
     "add_sums",
+    "add_terms",
     "attention_again",
     "attention_backward",
     "attention_forward",

@@ -89,6 +89,11 @@ class Sizes:
         fold = self.recipe.numerics.fold
         return 4 * (len(fold) + 1) if fold else 8
 
+    @property
+    def terms(self) -> int:
+        """Bytes an element of a gradient's terms: none on a card, which adds and hashes them, but for a fold."""
+        return 0 if self.cuda and not self.recipe.numerics.fold else 8
+
     def row_bytes(self, bits: int) -> int:
         """Bytes an element of rows in fixed point; the product f32 rounds nothing, but turns its operands."""
         if bits == 24:
@@ -165,9 +170,8 @@ class Sizes:
         """Bytes of the backward pass of a layer besides its cache and its weights."""
         model = self.recipe.model
         queries, keys = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
-        gated = 12 + 2 * self.body  # bytes an element of dy, dgate and dup, and of the rows and columns of one of them
-        if self.cuda:
-            gated = max(gated, 8 + 4 * self.body)  # of dy and dup, and of the rows and columns of both
+        # Bytes an element of dy, dgate and dup, and of the rows and columns of one; on a card of dy, dup and of both.
+        gated = max(12 + 2 * self.body, 8 + 4 * self.body if self.cuda else 0)
         mlp = self.tokens * (gated * model.ffn_size + 8 * model.hidden_size)
         rows = 4 if self.cuda else 2  # of dO and z; on a card also z and q turned
         attention = self.tokens * (4 * (4 * queries + 2 * model.hidden_size + 2 * keys) + rows * self.body * queries)
@@ -202,7 +206,7 @@ class Sizes:
         weights = 2 * self.head * self.table if self.cuda else self.later + 3 * 8 * 64 * model.vocab_size
         split = 8 if not self.cuda and self.recipe.numerics.head_bits == 21 else 0
         chunk = tokens * model.vocab_size * (self.head + split)
-        piece = rows * (self.tokens * (4 + 2 * self.head) + width * (4 + 8 + (0 if self.cuda else 16)))
+        piece = rows * (self.tokens * (4 + 2 * self.head) + width * (4 + self.terms + (0 if self.cuda else 16)))
         making = (4 if self.cuda else 0) * self.table
         logits = self.tokens * (4 * model.vocab_size + self.head * width)
         return weights + max(making, logits + max(chunk, piece))
@@ -234,8 +238,7 @@ def plain_bytes(recipe: Recipe, workers: int, cuda: bool) -> Bytes:
 def part_bytes(recipe: Recipe, threads: int, count: int, cuda: bool) -> Bytes:
     """An audit of `count` micro-batches alone: of the states the parameters, and of all of them together their sum."""
     workers, sizes = max(1, min(threads, count)) if not cuda else 1, sizes_of(recipe, cuda)
-    whole = count == recipe.batch.micro_batches
-    params = 4 * sizes.parameters
+    whole, params = count == recipe.batch.micro_batches, 4 * sizes.parameters
     parts = (
         ("parameters", params),
         ("parameters, read again before a mismatch", params),
@@ -262,8 +265,9 @@ def _weights(sizes: Sizes) -> tuple[str, int]:
 
 
 def _gradients(sizes: Sizes, workers: int) -> int:
-    """Bytes of the sums of micro-batches: of those that are computed, and, of several, of one that waits."""
-    return 8 * sizes.parameters * (workers + (workers > 1))
+    """Bytes of products and of the embedding's sums, of micro-batches at work or waiting; and of a fold's terms."""
+    terms = 8 * sizes.parameters if sizes.recipe.numerics.fold else 0
+    return 4 * (sizes.parameters + sizes.table) * (workers + (workers > 1)) + terms
 
 
 def _batches(sizes: Sizes, workers: int) -> int:
@@ -349,7 +353,7 @@ def _stages(sizes: Sizes, plan: Plan, rows: int) -> dict[str, int]:
     settled = copies[plan.sums] * sizes.sum_bytes * sizes.layer
     piece = sizes.sum_bytes * rows * recipe.model.hidden_size
     of_tables = (1 if plan.table_sums == "host" else 0) * piece * (1 if once else sizes.tables)
-    gradient = (4 + 8 + (0 if cuda else 8)) * sizes.matrix
+    gradient = (4 + sizes.terms + (0 if cuda else 8)) * sizes.matrix
     layer = (bring + soon) * sizes.layer + sizes.rows_of_layer + settled + gradient + sizes.work(cuts.key_heads)
     layer += (sizes.cache if plan.recompute else 0) + 3 * x
     if once:
@@ -387,9 +391,8 @@ def _update(sizes: Sizes, rows: int) -> int:
 
 def _spilling(sizes: Sizes, plan: Plan, rows: int) -> int:
     """Bytes of arrays on their way to or from host and disk, where a card's sums are kept now and then in any case."""
-    if plan.sums == "memory" == plan.table_sums and not sizes.cuda:
-        return 0
-    return sizes.sum_bytes * max(sizes.matrix, rows * sizes.recipe.model.hidden_size)
+    moves = sizes.cuda or not plan.sums == "memory" == plan.table_sums
+    return sizes.sum_bytes * max(sizes.matrix, rows * sizes.recipe.model.hidden_size) if moves else 0
 
 
 def _elements(spec: ParamSpec) -> int:

@@ -6,6 +6,8 @@ as long as running them. What is recorded is `auditkit.model.step.gradient_sums`
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from auditkit.errors import Unsupported
@@ -32,14 +34,14 @@ class RecordedGradients:
         model, device = recipe.model, ops.device
         shape = (recipe.batch.micro_batch_sequences, model.context_length)
         total_targets = recipe.batch.sequences * model.context_length
-        self._device, self._copies = device, recipe.batch.micro_batches > 1
+        self._device = device
         self._params = {s.name: device.zeros(s.shape, np.float32) for s in parameter_table(model)}
         self._inputs, self._targets = device.zeros(shape, np.uint32), device.zeros(shape, np.uint32)
         ops.rope_table(model.context_length, model.head_dim, model.rope_theta)  # uploaded now, kept by the ops
 
         def run() -> GradSum:
             prepared = prepare(self._params, recipe, ops)
-            return gradient_sums(prepared, self._inputs, self._targets, total_targets, recipe, ops)
+            return gradient_sums(prepared, self._inputs, self._targets, total_targets, recipe, ops, exact=False)
 
         self._recording = Recording(device, run)
 
@@ -49,19 +51,11 @@ class RecordedGradients:
             self._device.copy(held, state.params[name])
 
     def __call__(self, tokens: IntArray) -> GradSum:
-        """Gradient sums of a micro-batch (s, T + 1); valid until the next call if the step has only one."""
+        """The gradient of a micro-batch (s, T + 1), as `grads` makes it if not exact; valid until the next call."""
         self._device.write(self._inputs, tokens[:, :-1].astype(np.uint32))
         self._device.write(self._targets, tokens[:, 1:].astype(np.uint32))
         self._recording.play()
-        found: GradSum = self._recording.result
-        if not self._copies:
-            return found
-        loss_sum = self._device.empty((), np.int64)
-        self._device.copy(loss_sum, found.loss_sum)
-        sums = {name: self._device.empty(array.shape, np.int64) for name, array in found.grads.items()}
-        for name, copy in sums.items():
-            self._device.copy(copy, found.grads[name])
-        return GradSum(sums, loss_sum)
+        return cast(GradSum, self._recording.result)
 
 
 class Recorder:

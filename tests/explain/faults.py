@@ -191,11 +191,11 @@ def one_sequence(now: Now, tokens: Any) -> Any:
 
 def one_target(now: Now) -> Context:
     def make(plain: Any) -> Any:
-        def sums(prepared: Any, inputs: Any, targets: Any, *args: Any) -> Any:
+        def sums(prepared: Any, inputs: Any, targets: Any, *args: Any, **options: Any) -> Any:
             if np.array_equal(inputs, now.tokens[2:4, :-1]):
                 targets = targets.copy()
                 targets[1, 3] = (int(targets[1, 3]) + 57) % now.recipe.model.vocab_size
-            return plain(prepared, inputs, targets, *args)
+            return plain(prepared, inputs, targets, *args, **options)
 
         return sums
 
@@ -205,25 +205,26 @@ def one_target(now: Now) -> Context:
 # Sums over micro-batches, as ranks make them
 
 
-def added(add: Callable[[Any, int, Any, Any], None]) -> Callable[[Now], Context]:
+def added(add: Callable[[Any, int, Any, Any], Any]) -> Callable[[Now], Context]:
     """`add` is given the plain addition, the number of the micro-batch, the totals and its sums."""
 
     def plant(now: Now) -> Context:
         count = iter(range(1 << 10))
-        return _patch(ExactTotals, "add", lambda plain: lambda self, grads: add(plain, next(count), self, grads))
+        return _patch(
+            ExactTotals, "take", lambda plain: lambda self, grads, each=map: add(plain, next(count), self, grads)
+        )
 
     return plant
 
 
-def one_left_out(plain: Any, number: int, totals: Any, grads: Any) -> None:
-    if number != 1:
-        plain(totals, grads)
+def one_left_out(plain: Any, number: int, totals: Any, grads: Any) -> Any:
+    return plain(totals if number != 1 else ExactTotals(reference), grads)
 
 
-def one_twice(plain: Any, number: int, totals: Any, grads: Any) -> None:
-    plain(totals, grads)
+def one_twice(plain: Any, number: int, totals: Any, grads: Any) -> Any:
     if number == 2:
-        plain(totals, {name: array.copy() for name, array in grads.items()})
+        plain(totals, grads)
+    return plain(totals, grads)
 
 
 def folded(now: Now) -> Context:
@@ -266,10 +267,10 @@ def stale_rank(now: Now) -> Context:
     """One of three ranks has not received the last update."""
 
     def make(plain: Any) -> Any:
-        def grads(prepared: Any, tokens: Any, *args: Any) -> Any:
+        def grads(prepared: Any, tokens: Any, *args: Any, **options: Any) -> Any:
             if np.array_equal(tokens, now.tokens[4:6]):
                 prepared = step_module.prepare(now.previous.params, now.recipe, reference)
-            return plain(prepared, tokens, *args)
+            return plain(prepared, tokens, *args, **options)
 
         return grads
 
@@ -289,7 +290,10 @@ def own_tokens(now: Now) -> Context:
     """The gradient is divided by the tokens of the micro-batch, not by those of the step."""
 
     def make(plain: Any) -> Any:
-        return lambda prepared, inputs, targets, total, *args: plain(prepared, inputs, targets, inputs.size, *args)
+        def sums(prepared: Any, inputs: Any, targets: Any, total: int, *args: Any, **options: Any) -> Any:
+            return plain(prepared, inputs, targets, inputs.size, *args, **options)
+
+        return sums
 
     return _patch(step_module, "gradient_sums", make)
 
@@ -300,7 +304,7 @@ def recipe(change: Callable[[Recipe], Recipe]) -> Callable[[Now], Context]:
         stack = contextlib.ExitStack()
         stack.enter_context(_patch(step_module, "prepare", lambda plain: lambda p, r, ops: plain(p, other, ops)))
         stack.enter_context(
-            _patch(step_module, "Network", lambda plain: lambda p, r, ops, told: plain(p, other, ops, told))
+            _patch(step_module, "Network", lambda plain: lambda p, r, *args, **more: plain(p, other, *args, **more))
         )
         return stack
 

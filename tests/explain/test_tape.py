@@ -26,9 +26,9 @@ OPAQUE = {
     "host",
 }  # fmt: skip
 # Noted as the ops that they are made of.
-COMPOSED = {"rms_norm_keep", "swiglu_keep", "swiglu_backward_both"}
+COMPOSED = {"rms_norm_keep", "swiglu_keep", "swiglu_backward_both", "add_terms"}
 # Only a step that is taken a layer at a time calls these, and a trace is of one that is not.
-IN_PIECES = {"attention_again", "columns", "join_rows", "cross_entropy_rows", "cross_entropy_columns"}
+IN_PIECES = {"attention_again", "columns", "join_rows", "cross_entropy_rows", "cross_entropy_columns", "add_piece"}
 
 
 def record(recipe: Any) -> tuple[Any, Any, Tape]:
@@ -71,6 +71,22 @@ def test_ops_are_noted_where_they_belong(name: str) -> None:
     forward = max(i for i, op in enumerate(first) if op.stage == "forward")
     assert all(op.stage == "forward" for op in first[: forward + 1])
     assert first[forward].op == "cross_entropy"
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_the_terms_of_each_weight_and_the_additions_to_totals_are_noted(name: str) -> None:
+    recipe = RECIPES[name]
+    _, _, tape = record(recipe)
+    specs, count = parameter_table(recipe.model), recipe.batch.micro_batches
+    noted = [(op.micro_batch, op.place) for op in tape.ops if op.op == "to_fixed"]
+    assert sorted(noted) == sorted(
+        (number, spec.name)
+        for number in range(count)
+        for spec in specs
+        if len(spec.shape) == 2 and (recipe.model.tied_head or spec.name != "model.embed_tokens.weight")
+    )
+    added = [op.place for op in tape.ops if op.op == "add_sums"]
+    assert added == ([] if recipe.numerics.fold else [spec.name for spec in specs] * (count - 1))
 
 
 def test_the_outputs_of_one_op_can_be_kept() -> None:

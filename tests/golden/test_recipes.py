@@ -17,7 +17,7 @@ import pytest
 from auditkit.formats.bits import f32_from_bits
 from auditkit.formats.record import RecordRow
 from auditkit.model.state import State, document, initial_state
-from auditkit.numerics import operands, reference
+from auditkit.numerics import lists, operands, reference
 from auditkit.replay.backend import choose
 from tests.golden import make_recipes
 from tests.golden.make_recipes import (
@@ -134,7 +134,7 @@ def part_of_floats(part: Any) -> bool:
 def change(monkeypatch: pytest.MonkeyPatch, op: str, *, single: bool) -> None:
     """Let an op of the reference return what `one_up` makes of its result."""
     right = getattr(reference, op)
-    for module in (reference, operands):  # also where other ops are made of it
+    for module in (reference, operands, lists):  # also where other ops are made of it
         if hasattr(module, op):
             monkeypatch.setattr(module, op, lambda *args, **options: one_up(right(*args, **options), single=single))
 

@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditkit.kernels.exact_sum import add_sums, from_fixed, largest, small_term, to_fixed
+from auditkit.formats.digest import content_digest, keyed_digest
+from auditkit.kernels.blake3 import TensorDigest
+from auditkit.kernels.exact_sum import add_piece, add_sums, add_terms, from_fixed, largest, small_term, to_fixed
 from auditkit.numerics import exact_sum as reference
+from auditkit.numerics import lists
 from auditkit.numerics.lists import largest as reference_largest
+from tests.kernels.emulator import EmulatedDevice
 from tests.kernels.variants import NOT_FINITE, SUM_RANGE, runs
 from tests.ops.cases import NOT_FINITE as BAD_VALUES
 from tests.ops.cases import awkward_rows, floats, with_value
@@ -114,7 +118,7 @@ def test_add_sums(device: Any) -> None:
         assert run.bits() == 0
 
 
-@pytest.mark.parametrize(
+OUT_OF_RANGE = pytest.mark.parametrize(
     ("a", "b"),
     [
         (1 << 61, 1 << 61),
@@ -129,6 +133,9 @@ def test_add_sums(device: Any) -> None:
         (-(1 << 63), 5),
     ],
 )
+
+
+@OUT_OF_RANGE
 def test_a_sum_out_of_range_sets_status(device: Any, a: int, b: int) -> None:
     for run in runs(device):
         small = [run.up(np.zeros(4097, np.int64)), run.up(np.zeros(3, np.int64))]
@@ -136,6 +143,174 @@ def test_a_sum_out_of_range_sets_status(device: Any, a: int, b: int) -> None:
         add_sums(run.device, run.status, small, terms[:1] + [run.up(np.zeros(3, np.int64))])
         assert run.bits() == 0
         add_sums(run.device, run.status, [small[0], run.up(np.array([0, 0, a], np.int64))], terms)
+        assert run.bits() == SUM_RANGE
+
+
+# Elements around a block of BLAKE3, a slice, a chunk, a block of chunks and two of them; odd ones among them.
+TERMS = (0, 1, 7, 8, 9, 15, 16, 17, 127, 128, 129, 255, 257, 16_383, 16_384, 16_385, 32_769, 50_001)
+
+
+def both_kinds() -> list[Any]:
+    """float32 and int64 terms of all these sizes, in turns: values of every size, ties, subnormals."""
+    rng = np.random.default_rng(31)
+    found: list[Any] = []
+    for size in TERMS:
+        found.append(floats(size, size, low=-149 if size % 3 else -57, high=4))
+        found.append(rng.integers(-(1 << 61), 1 << 61, size) >> rng.integers(0, 61, size))
+    ties = np.ldexp(np.arange(-9, 10, dtype=np.float32), -57)
+    found.append(np.concatenate([ties, [BELOW, -BELOW], floats(5, 99, low=-149, high=-127)]).astype(np.float32))
+    found.append(floats(6, 3, 43, low=-40, high=3))
+    found.append(np.array(5, np.int64))
+    return found
+
+
+def test_add_terms(device: Any) -> None:
+    """Sums and digests, into new arrays and in place, and of the first micro-batch, whose terms are the totals."""
+    terms = both_kinds()
+    rng = np.random.default_rng(32)
+    totals = [rng.integers(-(1 << 36), 1 << 36, term.shape) for term in terms]  # with 2^62 - 2^38 still in the range
+    first, found = lists.add_terms([], terms, 56)
+    wanted = lists.add_terms(totals, terms, 56)[0]
+    for run in runs(device):
+        held, before = [run.up(term) for term in terms], [run.up(total) for total in totals]
+        for given, want in (([], first), (before, wanted)):
+            sums, digests = add_terms(run.device, run.status, given, held, 56)
+            assert digests == found
+            for got, expected in zip(sums, want, strict=True):
+                assert_same_bits(run.down(got), np.asarray(expected))
+        for array, total in zip(before, totals, strict=True):
+            assert_same_bits(run.down(array), np.asarray(total))
+        sums, digests = add_terms(run.device, run.status, before, held, 56, out=before)
+        assert digests == found and all(new is old for new, old in zip(sums, before, strict=True))
+        for array, expected in zip(before, wanted, strict=True):
+            assert_same_bits(run.down(array), np.asarray(expected))
+        for array, term in zip(held, terms, strict=True):
+            assert_same_bits(run.down(array), term)
+        assert run.bits() == 0
+
+
+@pytest.mark.parametrize("unit", [30, 32, 56])
+def test_add_terms_of_every_unit(device: Any, unit: int) -> None:
+    x = floats(unit, 1500, low=-unit - 3, high=61 - unit - 1)
+    want = lists.add_terms([], [x], unit)
+    for run in runs(device):
+        (sums,), digests = add_terms(run.device, run.status, [], [run.up(x)], unit)
+        assert digests == want[1]
+        assert_same_bits(run.down(sums), want[0][0])
+        assert run.bits() == 0
+
+
+@pytest.mark.parametrize("skipped", [1, 2, 3])
+def test_add_terms_at_any_address(device: Any, skipped: int) -> None:
+    """Views that begin at no whole 16 bytes."""
+    x, exact = floats(3, 700, low=-57, high=4), np.arange(700, dtype=np.int64) << 40
+    for terms in (x, exact):
+        want = lists.add_terms([exact[skipped:]], [terms[skipped:]], 56)
+        for run in runs(device):
+            total = run.up(exact)
+            given = run.up(terms)[skipped:]
+            _, digests = add_terms(run.device, run.status, [total[skipped:]], [given], 56, out=[total[skipped:]])
+            assert digests == want[1]
+            assert_same_bits(run.down(total), np.concatenate([exact[:skipped], want[0][0]]))
+
+
+@pytest.mark.parametrize("value", [*BAD_VALUES, BEYOND, -BEYOND], ids=str)
+@pytest.mark.parametrize("place", [0, 500, 16_400])
+def test_terms_out_of_range_set_status_as_they_are_added(device: Any, place: int, value: np.float32) -> None:
+    x = floats(1, 16_401)
+    x[place] = value
+    for run in runs(device):
+        add_terms(run.device, run.status, [], [run.up(floats(2, 9)), run.up(x)], 56)
+        assert run.bits() == NOT_FINITE
+        run.status = run.device.zeros((1,), np.uint32)
+        add_terms(run.device, run.status, [run.device.zeros(x.shape, np.int64)], [run.up(x)], 56)
+        assert run.bits() == NOT_FINITE
+
+
+@OUT_OF_RANGE
+@pytest.mark.parametrize("place", [0, 300, 16_400])
+def test_sums_out_of_range_set_status_as_their_terms_are_hashed(device: Any, place: int, a: int, b: int) -> None:
+    """As add_sums; and where there is no total yet, nothing is added and nothing can leave its range."""
+    total, term = np.zeros(16_401, np.int64), np.zeros(16_401, np.int64)
+    total[place], term[place] = a, b
+    for run in runs(device):
+        small = [run.up(np.zeros(9, np.int64)), run.up(total)]
+        terms = [run.up(np.zeros(9, np.int64)), run.up(term)]
+        add_terms(run.device, run.status, [], terms, 56)
+        assert run.bits() == 0
+        sums, _ = add_terms(run.device, run.status, small, terms, 56)
+        assert run.bits() == SUM_RANGE
+        assert int(run.down(sums[1])[place]) == ((a + b + (1 << 63)) % (1 << 64)) - (1 << 63)
+
+
+def test_a_term_that_takes_a_total_out_of_its_range_sets_status(device: Any) -> None:
+    for run in runs(device):
+        total = run.up(np.array([0, 1 << 61], np.int64))
+        add_terms(run.device, run.status, [total], [run.up(np.array([33, 31], np.float32))], 56, out=[total])
+        assert run.bits() == 0
+        add_terms(run.device, run.status, [total], [run.up(np.array([0, 1], np.float32))], 56, out=[total])
+        assert run.bits() == SUM_RANGE
+
+
+def test_add_terms_takes_two_launches_for_all_tensors_and_refuses_what_it_cannot_do(device: Any) -> None:
+    status = device.zeros((1,), np.uint32)
+    held = [device.upload(term) for term in both_kinds()]
+    before = len(getattr(device, "launches", []))
+    add_terms(device, status, [], held, 56)
+    if isinstance(device, EmulatedDevice):
+        assert device.launches[before:] == [("exact_sum", "add_hashed"), ("blake3", "parents")]
+    assert add_terms(device, status, [], [], 56) == ([], [])
+    with pytest.raises(ValueError, match="different sizes"):
+        add_terms(device, status, held[3:4], held[4:5], 56)
+    with pytest.raises(ValueError, match="different sizes"):
+        add_terms(device, status, held[3:4], held[3:5], 56)
+    with pytest.raises(ValueError, match="C-contiguous"):
+        add_terms(device, status, [], [device.upload(np.zeros((4, 4), np.float32)).T], 56)
+
+
+@pytest.mark.parametrize("in_fixed", [False, True])
+@pytest.mark.parametrize(
+    ("size", "cut"), [(5, 5), (16_384, 16_384), (16_385, 16_384), (70_001, 32_768), (40_000, 999), (700, 300)]
+)
+def test_add_piece(device: Any, size: int, cut: int, in_fixed: bool) -> None:
+    """Tensors that are whole, in pieces of whole blocks of 128 KiB, and in others, which the host hashes."""
+    x = floats(size, size, low=-60, high=4)
+    terms = reference.to_fixed(x, 56) if in_fixed else x
+    exact = reference.to_fixed(x, 56)
+    before = np.arange(size, dtype=np.int64) * -(1 << 40)
+    for run in runs(device):
+        for total in (None, run.up(before)):
+            digest, found = TensorDigest(run.device, 8 * size), []
+            for at in range(0, size, cut):
+                piece = None if total is None else total[at : at + cut]
+                given = run.up(terms[at : at + cut])
+                found.append(add_piece(run.device, run.status, piece, given, 56, digest))
+                assert total is None or found[-1] is piece
+            assert digest.digest() == content_digest(exact)
+            assert_same_bits(
+                np.concatenate([run.down(part) for part in found]), exact + (0 if total is None else before)
+            )
+        assert run.bits() == 0
+
+
+def test_add_piece_with_a_key(device: Any) -> None:
+    for run in runs(device):
+        digest = TensorDigest(run.device, 8 * 300, bytes(range(32)))
+        sums = add_piece(run.device, run.status, None, run.up(floats(1, 300, high=4)), 56, digest)
+        assert digest.digest() == keyed_digest(bytes(range(32)), run.down(sums))
+
+
+@pytest.mark.parametrize("cut", [16_384, 20_000, 999])
+def test_pieces_set_status(device: Any, cut: int) -> None:
+    for run in runs(device):
+        digest = TensorDigest(run.device, 8 * 20_000)
+        x, total = np.zeros(20_000, np.float32), run.up(np.full(20_000, 1 << 61, np.int64))
+        x[19_001] = 32
+        for at in range(0, 20_000, cut):
+            assert run.bits() == 0
+            add_piece(run.device, run.status, total[at : at + cut], run.up(x[at : at + cut]), 56, digest)
+            if at + cut > 19_001:
+                break
         assert run.bits() == SUM_RANGE
 
 

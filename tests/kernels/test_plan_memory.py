@@ -16,8 +16,9 @@ from auditkit.model.pieces_step import Room, Told, walk_all
 from auditkit.model.plan import Cuts, Place, Plan
 from auditkit.model.shelf import Divided, InMemory, Shelf
 from auditkit.model.state import State
+from auditkit.model.step import step
 from auditkit.replay.layout import Limits, choose_layout
-from auditkit.replay.memory import DEVICE_BASE, piece_bytes, waiting_inputs, waiting_sums
+from auditkit.replay.memory import DEVICE_BASE, piece_bytes, plain_bytes, waiting_inputs, waiting_sums
 from auditkit.replay.planned import _is_of_table
 from tests.kernels.virtual_device import VirtualDevice
 from tests.replay.test_layout import LARGE
@@ -125,3 +126,18 @@ def test_what_leaves_the_last_layer_is_counted_where_it_lies() -> None:
     held = peaks(recipe, many)["head"] - peaks(recipe, few)["head"]
     counted = [sum(size for _, size in piece_bytes(recipe, one, True).parts) for one in (few, many)]
     assert held <= 1.05 * (counted[1] - counted[0])
+
+
+@pytest.mark.parametrize("fold", [(), (2,)])
+@pytest.mark.parametrize("recipe", [RECIPE, WIDE], ids=["usual", "wide"])
+def test_the_planner_knows_what_the_plain_way_holds(recipe: Any, fold: tuple[int, ...]) -> None:
+    batch = replace(recipe.batch, sequences=4, micro_batch_sequences=1)
+    recipe = replace(recipe, numerics=replace(recipe.numerics, fold=fold), batch=batch)
+    device: Any = VirtualDevice()
+    specs = parameter_table(recipe.model)
+    roles = [{spec.name: device.empty(spec.shape, np.float32) for spec in specs} for _ in range(3)]
+    tokens = np.zeros((4, recipe.model.context_length + 1), np.int64)
+    step(State(0, *roles), tokens, recipe, CudaOps(device))
+    need = plain_bytes(recipe, 1, True)
+    counted = sum(size for _, size in need.parts) + DEVICE_BASE
+    assert device.peak <= counted <= need.memory and counted < 1.5 * device.peak

@@ -117,6 +117,19 @@ def test_to_fixed(native: NativeOps, size: int, unit: int) -> None:
             native.to_fixed(np.append(x, value), unit)
 
 
+def test_add_terms(native: NativeOps) -> None:
+    terms = [floats(1, 40, 30, low=-149, high=4), np.arange(-9, 9, dtype=np.int64), floats(2, 1, low=-57, high=3)]
+    totals = [np.full(term.shape, -(1 << 50), np.int64) for term in terms]
+    for given in ([], totals):
+        got, digests = native.add_terms(given, terms, 56)
+        want, expected = reference.add_terms(given, terms, 56)
+        assert digests == expected
+        for mine, other in zip(got, want, strict=True):
+            assert_same_bits(mine, other)
+    with pytest.raises(NonFinite):
+        native.add_terms([], [np.array([np.inf], np.float32)], 56)
+
+
 @SIZES
 @pytest.mark.parametrize(("low", "high"), [(-149, 15), (-40, -2), (-2, 15), (-20, 1)])
 def test_squares(native: NativeOps, size: int, low: int, high: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from auditkit.formats.tensors import tensor_digest
+from auditkit.numerics import lists
 from auditkit.numerics.exact_sum import (
     GRADIENT_UNIT,
     BlockSums,
@@ -15,6 +17,7 @@ from auditkit.numerics.exact_sum import (
     sum_segments,
     to_fixed,
 )
+from auditkit.numerics.layout import TensorDigest
 from auditkit.numerics.nonfinite import NonFinite
 from tests.ops.cases import F32, NOT_FINITE, SMALLEST, awkward_rows, floats, frozen, strided, with_value
 from tests.ops.oracle import sums
@@ -188,3 +191,41 @@ def test_largest() -> None:
     assert largest(np.array(-4)) == 4
     assert largest(np.array([[(1 << 63) - 1, -5]])) == (1 << 63) - 1
     assert largest(np.array([(1 << 63) - 1, -(1 << 63)])) == 1 << 63
+
+
+@pytest.mark.parametrize("totals", [False, True])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_add_terms_is_to_fixed_digest_and_add_sums(totals: bool, in_place: bool) -> None:
+    terms = [floats(3, 5, 7, high=3), floats(4, 900, low=-149, high=3), np.arange(-4, 5), np.zeros(0, np.float32)]
+    exact = [to_fixed(x, 56) if x.dtype == np.float32 else x for x in terms]
+    before = [np.full(x.shape, 1 << 40, np.int64) for x in terms] if totals else []
+    given = [array.copy() for array in before]
+    sums, digests = lists.add_terms(given, terms, 56, out=given if in_place and totals else None)
+    assert digests == [tensor_digest(x) for x in exact]
+    for got, x, total in zip(sums, exact, before or [0] * len(exact), strict=True):
+        assert_same_bits(got, np.asarray(x + total))
+    for array, total, got in zip(given, before, sums, strict=False):
+        assert got is array if in_place else np.array_equal(array, total)
+    sums[2][0] = 99  # a new array, or the total: never the terms
+    assert terms[2][0] == -4
+
+
+def test_add_terms_raises_as_its_parts() -> None:
+    with pytest.raises(NonFinite, match="a term"):
+        lists.add_terms([], [np.array([64], np.float32)], 56)
+    with pytest.raises(NonFinite, match="leaves 62 bits"):
+        lists.add_terms([np.array([(1 << 62) - 1])], [np.array([2.0**-56], np.float32)], 56)
+    assert lists.add_terms([], [], 56) == ([], [])
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_add_piece_hashes_and_adds_in_place(exact: bool) -> None:
+    x = floats(7, 900, high=3)
+    fixed = to_fixed(x, 56)
+    terms, total, digest = fixed if exact else x, np.full(900, -5, np.int64), TensorDigest(8 * 900)
+    first = lists.add_piece(None, terms[:600], 56, digest)
+    rest = total[600:]
+    assert lists.add_piece(rest, terms[600:], 56, digest) is rest
+    assert digest.digest() == tensor_digest(fixed)
+    assert_same_bits(first, fixed[:600])
+    assert_same_bits(total, np.concatenate([np.full(600, -5), fixed[600:] - 5]))

@@ -17,7 +17,7 @@ import numpy as np
 from auditkit.errors import UsageError
 from auditkit.formats.leaves import MicroBatchLeaf, parse_leaves
 from auditkit.model.ops import Ops
-from auditkit.model.step import side_by_side
+from auditkit.model.step import side_by_side, with_leaf
 from auditkit.model.totals import adder
 from auditkit.numerics.arrays import F32
 from auditkit.numerics.exact_sum import GRADIENT_UNIT
@@ -134,7 +134,8 @@ class OrderedSums:
         """The leaf of each micro-batch of this rank; with the last one of a group, the sum of the group."""
         span = self._plan.spans[self._group.rank]
         parts = [work.parts[number] for number in span]
-        computed = side_by_side(lambda tokens: work.run(tokens, quiet), parts, work.recipe, self._ops, work.threads)
+        run = with_leaf(lambda tokens: work.run(tokens, quiet), self._ops)
+        computed = side_by_side(run, parts, work.recipe, work.threads)
         fold = self._fold()
         for done, (part, leaf) in enumerate(computed, start=1):
             fold.push(self._ops.from_fixed(list(part.grads.values()), GRADIENT_UNIT))

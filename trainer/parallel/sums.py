@@ -21,7 +21,7 @@ from auditkit.formats.leaves import MicroBatchLeaf, parse_leaves
 from auditkit.formats.recipe import Recipe
 from auditkit.model.network import Grads, OnGradient
 from auditkit.model.ops import Ops
-from auditkit.model.step import GradSum, side_by_side
+from auditkit.model.step import GradSum, side_by_side, with_leaf
 from auditkit.numerics.arrays import F32, I64, IntArray
 from auditkit.numerics.exact_sum import GRADIENT_UNIT
 from auditkit.numerics.lists import Each
@@ -141,7 +141,7 @@ class ExactSums:
         def run(tokens: IntArray) -> GradSum:
             return work.run(tokens, on_gradient if one_by_one and tokens is parts[-1] else quiet)
 
-        for part, leaf in side_by_side(run, parts, work.recipe, self._ops, work.threads):
+        for part, leaf in side_by_side(with_leaf(run, self._ops), parts, work.recipe, work.threads):
             self._add({name: sums for name, sums in part.grads.items() if name not in added})
             yield part.grads, leaf
 
