@@ -31,7 +31,6 @@ EPS = np.float32(1e-5)
 Place: TypeAlias = Callable[[Any], Any]  # puts a NumPy array where the arrays of the ops live
 Outputs: TypeAlias = Iterator[Any]
 
-
 PROBES: dict[str, Callable[[Any, Place], Outputs]] = {}
 
 
@@ -112,15 +111,13 @@ def _add_terms(ops: Any, place: Place) -> Outputs:
     products = floats(46, 17, 17, low=-149, high=4)
     for totals in ([], [place(_integers() >> 1), place(np.tile(_integers(), 3)[:289].reshape(17, 17))]):
         sums, digests = ops.add_terms(totals, [place(_integers() >> 1), place(products)], GRADIENT_UNIT)
-        yield from sums
-        yield from digests
+        yield from (*sums, *digests)
 
 
 @_probe
 def _add_piece(ops: Any, place: Place) -> Outputs:
     block, total = 16_384, _integers() >> 1  # elements of a block of 128 KiB
-    products = floats(47, block + total.size, low=-149, high=4)
-    digest = ops.TensorDigest(8 * products.size)
+    products, digest = floats(47, block + total.size, low=-149, high=4), ops.TensorDigest(8 * (block + total.size))
     yield ops.add_piece(None, place(products[:block]), GRADIENT_UNIT, digest)
     yield ops.add_piece(place(total), place(products[block:]), GRADIENT_UNIT, digest)
     yield digest.digest()
@@ -350,9 +347,7 @@ def _learning_rate(ops: Any, place: Place) -> Outputs:
 
 
 def _scalars(ops: Any, update: int) -> Any:
-    return ops.adamw_scalars(
-        lr=np.float32(1e-3), beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.1, update=update
-    )  # fmt: skip
+    return ops.adamw_scalars(lr=np.float32(1e-3), beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.1, update=update)
 
 
 @_probe
@@ -375,9 +370,7 @@ def _text(ops: Any, output: Any) -> str:
     """One output: its bits, or for an array the digest that the back end makes of it."""
     if isinstance(output, (float, np.floating)):
         return float(output).hex()
-    if isinstance(output, (int, str)):
-        return str(output)
-    return str(ops.digests([output])[0])
+    return str(output if isinstance(output, (int, str)) else ops.digests([output])[0])
 
 
 def answer(name: str, ops: Any, place: Place = np.asarray) -> Digest:

@@ -266,8 +266,9 @@ def _weights(sizes: Sizes) -> tuple[str, int]:
 
 def _gradients(sizes: Sizes, workers: int) -> int:
     """Bytes of products and of the embedding's sums, of micro-batches at work or waiting; and of a fold's terms."""
-    terms = 8 * sizes.parameters if sizes.recipe.numerics.fold else 0
-    return 4 * (sizes.parameters + sizes.table) * (workers + (workers > 1)) + terms
+    making = 0 if sizes.cuda else 16 * workers * max(sizes.table, sizes.matrix)  # a tensor's at a time, in binary64
+    making += 8 * sizes.parameters if sizes.recipe.numerics.fold else 0
+    return 4 * (sizes.parameters + sizes.table) * (workers + (workers > 1)) + making
 
 
 def _batches(sizes: Sizes, workers: int) -> int:
@@ -302,8 +303,7 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool, *, following: bool = Fal
         ("parameters", 0 if cuda else in_memory.get("parameters", 0)),
         ("files", 0 if cuda else host + sizes.reading),
     )
-    total = _total(parts)
-    disk = sum(size for (_, place), size in held.items() if place == "disk")
+    total, disk = _total(parts), sum(size for (_, place), size in held.items() if place == "disk")
     disk += sum(held.get((what, "disk"), 0) for what in ("sums", "tables"))  # written anew before the old one goes
     disk += 2 * held["tables", plan.table_sums] if plan.sums == "disk" != plan.table_sums else 0  # kept with the others
     if cuda:
