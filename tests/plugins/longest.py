@@ -10,22 +10,33 @@ from collections.abc import Sequence
 
 import pytest
 
-# Those of 40 s of processor time and more.
+# By what a sample of their tests took.
 LONGEST = (
     "tests/kernels/test_sources.py",
-    "tests/kernels/test_attention_backward_sm90.py",
     "tests/cli/test_scripts.py",
+    "tests/kernels/test_attention_backward_sm90.py",
     "tests/trainer/test_segments.py",
     "tests/kernels/test_attention.py",
-    "tests/trainer/test_run.py",
-    "tests/explain/test_faults.py",
-    "tests/trainer/parallel/test_step.py",
-    "tests/kernels/test_exact_dot_sm90.py",
-    "tests/kernels/test_attention_forward_sm90.py",
-    "tests/audit/test_recheck.py",
-    "tests/replay/test_planned.py",
-    "tests/formats/test_properties.py",
+    "tests/trainer/parallel/test_gloo.py",
     "tests/kernels/test_faults.py",
+    "tests/kernels/test_main_memory.py",
+    "tests/fuzz/test_runs.py",
+    "tests/explain/test_faults.py",
+    "tests/trainer/test_run.py",
+    "tests/kernels/test_backend.py",
+    "tests/trainer/parallel/test_run.py",
+    "tests/registry/test_commands.py",
+    "tests/trainer/test_change.py",
+    "tests/trainer/live/test_publisher.py",
+    "tests/replay/test_bundled.py",
+    "tests/replay/test_planned.py",
+    "tests/replay/test_steps.py",
+    "tests/trainer/parallel/test_step.py",
+    "tests/cli/test_signing.py",
+    "tests/audit/test_recheck.py",
+    "tests/explain/test_page.py",
+    "tests/trainer/test_skips.py",
+    "tests/trainer/parallel/test_nccl_matrix.py",
 )
 
 
