@@ -161,17 +161,18 @@ class TestEmulated:
             check(device, q, k, v, shape[5])
 
     @pytest.mark.parametrize(
-        ("header", "line"),
+        ("headers", "line"),
         [
-            ("attention_sm90.cuh", "            cp_async_wait<0>();\n"),
-            ("attention_sm90.cuh", "            block_meet(1 + scorer, WARPGROUP + 32);\n"),  # on both sides
-            ("attention_sm90.cuh", "            mbarrier_wait(ring + P::TOTAL_EMPTY, ~round & 1);\n"),
+            (["loaders"], "            cp_async_wait<0>();\n"),
+            (["loaders", "sm90"], "            block_meet(1 + scorer, WARPGROUP + 32);\n"),
+            (["sm90"], "            mbarrier_wait(ring + P::TOTAL_EMPTY, ~round & 1);\n"),
         ],
     )
-    def test_an_order_that_is_missing_is_found(self, header: str, line: str, tmp_path: Path) -> None:
+    def test_an_order_that_is_missing_is_found(self, headers: list[str], line: str, tmp_path: Path) -> None:
         """Without one of the lines that order records of columns and sums of rows."""
         sources = shutil.copytree(source_folder(), tmp_path / "cuda")
-        change(sources / header, line, "")
+        for header in headers:
+            change(sources / f"attention_{header}.cuh", line, "")
         q, k, v, _ = inputs((1, 3, 1, 150, 128, 0), "normal", 1)
         with pytest.raises((EmulationError, AssertionError)):
             for seed in range(8):
