@@ -30,7 +30,7 @@ extern const char image_end __asm__("_end");
 
 size_t emu_static_shared() { return (size_t)(&shared_end - &shared_begin); }
 
-static size_t last_region;
+static size_t last_region[64];  // by address
 
 void emu_regions_begin(int buffers, const uint64_t* begin, const uint64_t* end) {
     emu.regions.clear();
@@ -40,7 +40,7 @@ void emu_regions_begin(int buffers, const uint64_t* begin, const uint64_t* end) 
         uintptr_t dynamic = (uintptr_t)emu_dynamic_shared + rank * DYNAMIC;
         emu.regions.push_back({dynamic, dynamic + emu.dynamic_bytes, 1, nullptr, (int)rank});
     }
-    last_region = 0;
+    memset(last_region, 0, sizeof last_region);
 }
 
 void emu_regions_end() {
@@ -56,10 +56,10 @@ void emu_poison_shared() {
 
 static emu_region* find(uintptr_t address) {
     emu_region* regions = emu.regions.data();
-    if (address - regions[last_region].begin < regions[last_region].end - regions[last_region].begin)
-        return &regions[last_region];
+    size_t& last = last_region[address >> 8 & 63];
+    if (address - regions[last].begin < regions[last].end - regions[last].begin) return &regions[last];
     for (size_t i = 0; i < emu.regions.size(); i++)
-        if (address - regions[i].begin < regions[i].end - regions[i].begin) return &regions[last_region = i];
+        if (address - regions[i].begin < regions[i].end - regions[i].begin) return &regions[last = i];
     return nullptr;
 }
 
@@ -79,21 +79,22 @@ static const char* const DOES[] = {"reads", "writes", "updates"};
 }
 
 // `knows`: the clocks of who accesses now, null without clocks.
-static bool ordered(const emu_touch& other, const emu_touch& self, bool shared, const uint32_t* knows) {
+static inline bool ordered(const emu_touch& other, const emu_touch& self, bool shared, const uint32_t* knows) {
     if (other.thread == 0 || !(other.bytes & self.bytes)) return true;
     if (other.atomic && self.atomic) return true;
     unsigned all = emu.threads * emu.cluster;
     bool plain = !knows || (other.slot < all && self.slot < all);
     if (plain && other.thread == self.thread) return true;
-    uint32_t block = (other.thread - 1) / emu.threads, mine = (self.thread - 1) / emu.threads;
-    if (block - emu.block[0].number >= emu.cluster) return shared || emu.fenced;  // it ran before
-    if (plain && block == mine) {
+    uint32_t first = 1 + emu.block[0].number * emu.threads, from = other.thread - first, own = self.thread - first;
+    if (from >= all) return shared || emu.fenced;  // it ran before
+    bool together = emu.cluster == 1 || from / emu.threads == own / emu.threads;
+    if (plain && together) {
         if (other.barrier != self.barrier) return true;
-        uint32_t warp = (other.thread - 1) % emu.threads / 32;
-        if (warp == (self.thread - 1) % emu.threads / 32 && other.warp != self.warp) return true;
+        if (emu.cluster > 1) from %= emu.threads, own %= emu.threads;
+        if (from / 32 == own / 32 && other.warp != self.warp) return true;
     }
     if (knows) return knows[other.slot] >= other.clock;
-    return block != mine && emu.fenced;
+    return !together && emu.fenced;
 }
 
 [[noreturn]] static void race(const emu_region* region, uintptr_t address, int kind, const emu_touch& other,
@@ -107,24 +108,28 @@ static bool ordered(const emu_touch& other, const emu_touch& self, bool shared, 
               (other.thread - 1) % emu.threads, (other.thread - 1) / emu.threads, did, (unsigned long long)caller);
 }
 
-static void note_read(emu_cell* cell, emu_touch self) {
-    if (cell->read.thread != self.thread)
-        cell->other_read = cell->read;
-    else if (cell->read.barrier == self.barrier && cell->read.warp == self.warp && cell->read.atomic == self.atomic &&
-             cell->read.slot == self.slot && cell->read.clock == self.clock)
-        self.bytes |= cell->read.bytes;
-    cell->read = self;
+static inline void note_read(emu_cell* cell, const emu_touch& self) {
+    emu_touch& last = cell->read;
+    if (last.thread != self.thread) {
+        cell->other_read = last;
+    } else if (last.barrier == self.barrier && last.warp == self.warp && last.atomic == self.atomic && last.slot == self.slot &&
+               last.clock == self.clock) {
+        last.bytes |= self.bytes;
+        return;
+    }
+    last = self;
 }
 
-static emu_touch touch_of(const emu_thread* t, bool atomic) {
+static inline emu_touch touch_of(const emu_thread* t, bool atomic) {
     const emu_block* block = t->block;
     uint32_t thread = block->number * emu.threads + t->index + 1;
     uint16_t slot = (uint16_t)emu_slot(t);
     return {thread, block->barrier_epoch, block->warp_epoch[t->warp], emu.clocked ? t->clock[slot] : 0, slot, 0, atomic};
 }
 
-static void track(emu_region* region, uintptr_t address, size_t bytes, int kind, emu_touch self, const uint32_t* knows, bool note,
-                  uintptr_t caller) {
+// Inline, so that `self` stays in registers.
+__attribute__((always_inline)) static inline void track(emu_region* region, uintptr_t address, size_t bytes, int kind, emu_touch self,
+                                                        const uint32_t* knows, bool note, uintptr_t caller) {
     if (!region->shadow) region->shadow = calloc((region->end - region->begin) / 4 + 2, sizeof(emu_cell));
     emu_cell* cells = (emu_cell*)region->shadow;
     bool shared = region->kind == 1;
@@ -138,8 +143,8 @@ static void track(emu_region* region, uintptr_t address, size_t bytes, int kind,
         if (kind == EMU_READ) {
             if (note) note_read(cell, self);
         } else {
-            for (const emu_touch& read : {cell->read, cell->other_read})
-                if (!ordered(read, self, shared, knows)) race(region, region->begin + offset, kind, read, "read", caller);
+            for (const emu_touch* read : {&cell->read, &cell->other_read})
+                if (!ordered(*read, self, shared, knows)) race(region, region->begin + offset, kind, *read, "read", caller);
             if (note) cell->write = self;
         }
         offset = stop;

@@ -26,7 +26,7 @@ void emu_clocks_begin() {
     }
 }
 
-void emu_clock_join(uint32_t* to, const uint32_t* from) {
+void emu_clock_join(uint32_t* __restrict to, const uint32_t* __restrict from) {
     for (size_t i = 0; i < width; i++) to[i] = to[i] > from[i] ? to[i] : from[i];
 }
 

@@ -1,4 +1,6 @@
 // Barriers and warp collectives: the last thread to arrive computes everybody's result.
+#include <emmintrin.h>
+
 #include "scheduler.hpp"
 
 static unsigned shuffle_source(const emu_thread* t) {
@@ -40,27 +42,48 @@ static unsigned matching(const emu_thread* warp, unsigned mask, uint64_t value) 
     return lanes;
 }
 
-static int byte_of(unsigned word, int i, bool is_signed) {
-    unsigned byte = word >> 8 * i & 255;
-    return is_signed ? (int)(signed char)byte : (int)byte;
+// Four words of bytes as two vectors of 16 bits.
+static void widen(const unsigned* words, bool is_signed, __m128i* wide) {
+    __m128i bytes = _mm_loadu_si128((const __m128i*)words), zero = _mm_setzero_si128();
+    __m128i sign = is_signed ? _mm_cmpgt_epi8(zero, bytes) : zero;
+    wide[0] = _mm_unpacklo_epi8(bytes, sign);
+    wide[1] = _mm_unpackhi_epi8(bytes, sign);
+}
+
+// The sums of the elements of four vectors.
+static __m128i across(const __m128i* v) {
+    __m128i low = _mm_add_epi32(_mm_unpacklo_epi32(v[0], v[1]), _mm_unpackhi_epi32(v[0], v[1]));
+    __m128i high = _mm_add_epi32(_mm_unpacklo_epi32(v[2], v[3]), _mm_unpackhi_epi32(v[2], v[3]));
+    return _mm_add_epi32(_mm_unpacklo_epi64(low, high), _mm_unpackhi_epi64(low, high));
 }
 
 // Fragments of mma.m16n8k32 and .m8n8k16 (PTX ISA, matrix fragments): lane l holds row or column l/4 of A and B, four bytes of k
 // at 4*(l%4) in each register; of D the columns 2*(l%4), +1. m16n8k32: a[1], a[3] are rows +8; a[2], a[3] and b[1] are k+16.
 static void multiply(emu_thread* warp) {
     bool tall = warp->op == EMU_MMA_16832, a_signed = warp->arg & 1, b_signed = warp->arg >> 1 & 1;
-    int rows = tall ? 16 : 8, depth = tall ? 32 : 16;
-    int a[16][32], b[8][32];
-    for (int row = 0; row < rows; row++)
-        for (int k = 0; k < depth; k++)
-            a[row][k] = byte_of(warp[row % 8 * 4 + k % 16 / 4].a[row / 8 + 2 * (k / 16)], k % 4, a_signed);
-    for (int column = 0; column < 8; column++)
-        for (int k = 0; k < depth; k++) b[column][k] = byte_of(warp[column * 4 + k % 16 / 4].b[k / 16], k % 4, b_signed);
-    for (int row = 0; row < rows; row++)
+    int rows = tall ? 16 : 8, halves = tall ? 2 : 1;  // halves: of K, 16 each
+    __m128i a[16][4], b[8][4];
+    unsigned words[4];
+    for (int half = 0; half < halves; half++) {
+        for (int row = 0; row < rows; row++) {
+            for (int i = 0; i < 4; i++) words[i] = warp[row % 8 * 4 + i].a[row / 8 + 2 * half];
+            widen(words, a_signed, &a[row][2 * half]);
+        }
         for (int column = 0; column < 8; column++) {
-            unsigned sum = 0;
-            for (int k = 0; k < depth; k++) sum += (unsigned)(a[row][k] * b[column][k]);
-            warp[row % 8 * 4 + column / 2].r[row / 8 * 2 + column % 2] += sum;
+            for (int i = 0; i < 4; i++) words[i] = warp[column * 4 + i].b[half];
+            widen(words, b_signed, &b[column][2 * half]);
+        }
+    }
+    for (int row = 0; row < rows; row++)
+        for (int four = 0; four < 8; four += 4) {
+            __m128i sums[4];
+            for (int i = 0; i < 4; i++) {
+                const __m128i *x = a[row], *y = b[four + i];
+                sums[i] = _mm_add_epi32(_mm_madd_epi16(x[0], y[0]), _mm_madd_epi16(x[1], y[1]));
+                if (tall) sums[i] = _mm_add_epi32(sums[i], _mm_add_epi32(_mm_madd_epi16(x[2], y[2]), _mm_madd_epi16(x[3], y[3])));
+            }
+            _mm_storeu_si128((__m128i*)words, across(sums));
+            for (int i = 0; i < 4; i++) warp[row % 8 * 4 + (four + i) / 2].r[row / 8 * 2 + i % 2] += words[i];
         }
 }
 
@@ -121,14 +144,17 @@ static void meet(emu_op op, unsigned mask, uint64_t value, int arg, int width) {
     unsigned first = t->warp * 32;
     if (!(mask >> t->lane & 1)) emu_failf("lane %u takes part in a collective of mask %08x", t->lane, mask);
     if (width < 1 || width > 32 || (width & (width - 1))) emu_failf("a shuffle of width %d", width);
+    if (first + 32 > emu.threads && mask >> (emu.threads - first))
+        emu_failf("mask %08x names lane %u, which the block does not have", mask,
+                  emu.threads - first + (unsigned)__builtin_ctz(mask >> (emu.threads - first)));
     t->op = op, t->mask = mask, t->value = value, t->arg = arg, t->width = width, t->state = IN_WARP;
     bool complete = true;
-    for (unsigned lane = 0; lane < 32; lane++) {
-        if (!(mask >> lane & 1)) continue;
-        if (first + lane >= emu.threads) emu_failf("mask %08x names lane %u, which the block does not have", mask, lane);
+    for (unsigned left = mask; left && complete;) {  // the last lanes are the last to come, mostly
+        unsigned lane = 31 - (unsigned)__builtin_clz(left);
+        left &= ~(1u << lane);
         const emu_thread* other = &t->block->thread[first + lane];
         bool same_arg = op < EMU_MMA_16832 || other->arg == arg;
-        complete = complete && other->state == IN_WARP && other->op == op && other->mask == mask && same_arg;
+        complete = other->state == IN_WARP && other->op == op && other->mask == mask && same_arg;
     }
     if (complete) resolve_warp(t);
     emu_yield();
@@ -150,13 +176,16 @@ extern "C" void emu_warp_registers(emu_op op, int arg, unsigned* out, const unsi
             if (value % 16) emu_failf("ldmatrix from an address that is not a multiple of 16");
             emu_check((void*)(uintptr_t)value, 16, EMU_READ, __builtin_return_address(0));
         }
+    } else if (op == EMU_MMA_8816) {
+        t->a[0] = a[0], t->b[0] = b[0];
+        memcpy(t->r, out, 8);
     } else {
-        memcpy(t->a, a, op == EMU_MMA_8816 ? 4 : 16);
-        memcpy(t->b, b, op == EMU_MMA_8816 ? 4 : 8);
-        memcpy(t->r, out, 4 * outputs);
+        memcpy(t->a, a, 16);
+        memcpy(t->b, b, 8);
+        memcpy(t->r, out, 16);
     }
     meet(op, 0xffffffffu, value, arg, 32);
-    memcpy(out, t->r, 4 * outputs);
+    for (int i = 0; i < outputs; i++) out[i] = t->r[i];
 }
 
 extern "C" int emu_barrier(emu_op op, int predicate) {
