@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ Ended = tuple[int, str]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, a verdict's code, 70 for an internal error, 130 when interrupted."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # all is loaded: from now on Ctrl-C is ours to answer
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     words = sys.argv[1:] if argv is None else list(argv)
     arguments = _parser(names_sources(words)).parse_args(words)
     try:

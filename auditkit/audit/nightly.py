@@ -179,8 +179,16 @@ def _verify(night: Night, plan: Plan, tools: Tools) -> None:
     night.verdict, night.message, night.hint = report.verdict, report.message, report.hint
     _write(night.folder / "report.json", report.to_json().encode("ascii"))
     if report.verdict in (Verdict.MISMATCH, Verdict.UNTRUSTED):
+        _keep_evidence(night, tools)
+
+
+def _keep_evidence(night: Night, tools: Tools) -> None:
+    """Copy the checkpoints beside the report; a disk that refuses does not keep the mismatch from being signed."""
+    try:
         for path, data in tools.evidence().items():
             _write(night.folder / "log" / path, data)
+    except AuditkitError as error:
+        _failed(night, error)
 
 
 def _said(night: Night, tools: Tools, subject: Subject) -> tuple[Coverage | None, Digest]:

@@ -22,10 +22,8 @@ def path(cache_dir: options.CacheDir = None, json: options.Json = False) -> Outc
 
     cache = Cache.at(cache_dir, STORE_LIMITS)
     if json:
-        held = vars(usage(cache))
-        return Outcome(
-            Verdict.MATCH, to_json({"verdict": "MATCH", "code": 0, "path": str(cache.folder), "usage": held})
-        )
+        found = {"format": "auditkit/cache-path/v1", "path": str(cache.folder), "usage": vars(usage(cache))}
+        return Outcome(Verdict.MATCH, to_json({"verdict": "MATCH", "code": 0, **found}))
     return Outcome(Verdict.MATCH, printable(str(cache.folder)))
 
 
@@ -41,8 +39,8 @@ def gc(cache_dir: options.CacheDir = None, json: options.Json = False) -> Outcom
     cache = Cache.at(cache_dir, STORE_LIMITS)
     swept = sweep(cache, SystemClock())
     if json:
-        found = {"verdict": "MATCH", "code": 0, "path": str(cache.folder), "files": swept.files, "bytes": swept.bytes}
-        return Outcome(Verdict.MATCH, to_json(found))
+        found = {"format": "auditkit/cache-gc/v1", "path": str(cache.folder), **vars(swept)}
+        return Outcome(Verdict.MATCH, to_json({"verdict": "MATCH", "code": 0, **found}))
     return Outcome(
         Verdict.MATCH,
         f"removed {swept.files} unfinished files, {size(swept.bytes)}, from {printable(str(cache.folder))}",

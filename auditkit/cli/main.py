@@ -116,13 +116,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     code = run(argv, signals)
     console.finish()
-    sys.exit(code)
+    signals.leave(code)
 
 
 def run(argv: list[str], signals: Signals) -> int:
     """Run one command line and give its exit code; every failure is told on stderr and, with --json, on stdout too."""
     try:
-        outcome = _dispatch(argv, signals)
+        outcome = _dispatch(argv)
+        if signals.code:  # whatever came of a command that was told to stop, it did not come to its end
+            raise KeyboardInterrupt
+        signals.end_at_once()
     except KeyboardInterrupt:
         outcome = _interrupted(argv, signals.code)
     code = outcome.verdict.code
@@ -135,7 +138,7 @@ def run(argv: list[str], signals: Signals) -> int:
     return signals.code or code
 
 
-def _dispatch(argv: list[str], signals: Signals) -> Outcome:
+def _dispatch(argv: list[str]) -> Outcome:
     """Parse and run; any exception becomes the outcome that users see."""
     try:
         result = typer.main.get_command(app).main(argv, prog_name="auditkit", standalone_mode=False)
@@ -152,10 +155,10 @@ def _dispatch(argv: list[str], signals: Signals) -> Outcome:
         return _failed(argv, Unavailable.verdict, _os_text(error), "")
     except Exception as error:  # noqa: BLE001 - the one place that may: a bug ends as code 70, never as Python's 1
         return _internal(argv, error)
+    if result == INTERRUPTED:
+        raise KeyboardInterrupt
     if isinstance(result, Outcome):
         return result
-    if result == INTERRUPTED or signals.code:
-        raise KeyboardInterrupt
     return Outcome(Verdict.MATCH if not result else UsageError.verdict, "")
 
 

@@ -14,7 +14,7 @@ from auditkit.replay.plan import intervals
 from auditkit.replay.published import open_state
 from auditkit.replay.run import Run, open_run
 from auditkit.replay.selection import Selection
-from auditkit.store.progress import Progress
+from auditkit.store.progress import Progress, Silent
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ def fetch(
     opened = open_run(run, artifacts=artifacts, cache_dir=cache_dir, offline=offline, progress=downloads)
     with opened:
         steps = selection.resolve(opened.size, opened.published)
+        selection.tell(downloads or Silent())
         plan = intervals(steps, opened.published)
         taken, detail = log.needed(opened, plan) if log else None, ""
         if log:

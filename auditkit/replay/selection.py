@@ -10,6 +10,7 @@ from blake3 import blake3
 
 from auditkit.errors import UsageError
 from auditkit.replay.parts import share
+from auditkit.store.progress import Progress
 
 SAMPLE_CONTEXT = "auditkit random steps v1"
 MAX_STEP = 2**53 - 1
@@ -24,7 +25,7 @@ class Selection:
     """The steps asked for, before the length of the run is known.
 
     Exactly one of `step`, `ranges` (each first, stop; half-open) and `random` (a count, with `seed`) is set. `part` is
-    (number, count): of the steps asked for, those of one of several machines.
+    (number, count): of the steps asked for, those of one of several machines. `drawn`: the seed was drawn here.
     """
 
     step: int | None = None
@@ -32,6 +33,7 @@ class Selection:
     random: int | None = None
     seed: int = 0
     part: tuple[int, int] | None = None
+    drawn: bool = False
 
     def resolve(self, size: int, published: Iterable[int] = ()) -> tuple[int, ...]:
         """The selected steps of a run of `size` steps, ascending, each once.
@@ -41,6 +43,11 @@ class Selection:
         """
         wanted = self._wanted(size)
         return wanted if self.part is None else share(wanted, published, *self.part)
+
+    def tell(self, progress: Progress) -> None:
+        """Say which seed was drawn, before anything long begins: the same steps can then be asked for again."""
+        if self.drawn:
+            progress.note(f"drawn with --seed {self.seed}, which names the same steps again")
 
     def _wanted(self, size: int) -> tuple[int, ...]:
         if self.step is not None:
@@ -114,7 +121,8 @@ def _select(
     if steps is not None:
         return Selection(ranges=_ranges(steps))
     count = _bounded("random", random, 1, MAX_STEP)
-    return Selection(random=count, seed=_bounded("seed", secrets.randbits(32) if seed is None else seed, 0, MAX_SEED))
+    chosen = _bounded("seed", secrets.randbits(32) if seed is None else seed, 0, MAX_SEED)
+    return Selection(random=count, seed=chosen, drawn=seed is None)
 
 
 def sample(size: int, count: int, seed: int) -> tuple[int, ...]:

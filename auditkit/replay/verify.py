@@ -88,7 +88,7 @@ def verify(
         return draft.failed(error, draft.checking)
     with draft.run:
         audit = Audit(draft.run, ready, progress or Silent(), clock or SystemClock(), work_key, twice)
-        return _verify(draft, audit, limit, program, log)
+        return _verify(draft, audit, limit, program, log, downloads or Silent())
 
 
 class _Draft:
@@ -171,10 +171,16 @@ class _Draft:
 
 
 def _verify(
-    draft: _Draft, audit: Audit, memory: int | None, program: Callable[[], Digest] | None, log: LogCheck | None
+    draft: _Draft,
+    audit: Audit,
+    memory: int | None,
+    program: Callable[[], Digest] | None,
+    log: LogCheck | None,
+    story: Progress,
 ) -> Report:
     run = audit.run
     draft.wanted = draft.selection.resolve(run.size, run.published)
+    draft.selection.tell(story)
     if draft.asked is not None:
         draft.chosen = of_step(run, draft.wanted[0], draft.asked, draft.replay_to)
     # 1 manifest

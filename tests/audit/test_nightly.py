@@ -241,6 +241,20 @@ def attester() -> Attester:
     return Attester(PrivateKey(bytes([2]) * 32), "nightly")
 
 
+def test_evidence_that_cannot_be_kept_does_not_keep_a_mismatch_from_being_signed(
+    make: Make, parts: make_run.Parts, tmp_path: Path, attester: Attester
+) -> None:
+    lying = make_run.publish(make_run.train_with(parts, wrong_step=3), tmp_path / "lying")
+
+    def evidence() -> dict[str, bytes]:
+        raise Unavailable("cannot read checkpoints: input/output error")
+
+    night = nightly(Plan(count=1000), make(lying, attester, evidence=evidence), tmp_path / "nights")
+    assert night.verdict is Verdict.MISMATCH
+    assert [name for name in night.attestations if name.startswith("attestations/step-3.")]
+    assert "UNAVAILABLE: cannot read checkpoints: input/output error" in result(night)["notes"]
+
+
 def test_every_step_is_attested_as_nightly_and_submitted(
     make: Make, honest: Path, tmp_path: Path, attester: Attester
 ) -> None:

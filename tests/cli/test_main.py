@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -17,6 +18,7 @@ from auditkit.cli import main as module
 from auditkit.cli.interrupt import Signals
 from auditkit.verdict import Verdict
 from tests.cli.conftest import Cli, environment
+from tests.conftest import ROOT
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell and signals")
 POSIX_OPTIONAL = pytest.mark.optional("POSIX only: Windows has no /dev/full, closed descriptors or SIGTERM delivery")
@@ -205,6 +207,86 @@ def test_a_second_signal_ends_it_at_once() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (130, b"")
+
+
+@POSIX
+@POSIX_OPTIONAL
+@pytest.mark.parametrize(("program", "loaded"), [("auditkit", "typer"), ("trainer", "argparse")])
+def test_ctrl_c_while_modules_load_leaves_no_traceback(tmp_path: Path, program: str, loaded: str) -> None:
+    (tmp_path / f"{loaded}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    words = (
+        "import runpy, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # who runs the tests in the background ignores it
+        f"runpy.run_module({program!r}, run_name='__main__', alter_sys=True)\n"
+    )
+    env = environment(tmp_path) | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, timeout=60, check=False, env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
+@POSIX
+@POSIX_OPTIONAL
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_the_result_is_written_leaves_no_traceback(
+    tmp_path: Path, honest: Path, number: signal.Signals, code: int
+) -> None:
+    """As of a reader such as a pager, which has not read everything."""
+    program = (
+        "import sys\n"
+        "from auditkit.cli import console\n"
+        "write = console._write\n"
+        "def told(*a):\n"
+        "    print('ready', file=sys.stderr, flush=True)\n"
+        "    write(*a)\n"
+        "console._write = told\n"
+        "from auditkit.cli.main import main\n"
+        f"main(['show', 'run', '--run', {str(honest)!r}])\n"
+    )
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, bytes(4096))
+    os.set_blocking(writer, True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, env=environment(tmp_path)
+    )
+    os.close(writer)
+    assert process.stderr is not None
+    assert process.stderr.readline() == b"ready\n"
+    process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    os.close(reader)
+    assert (process.returncode, told) == (code, b"")
+
+
+@POSIX
+@POSIX_OPTIONAL
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "class Lost:\n    def __del__(self):\n        os.kill(os.getpid(), {number}); time.sleep(1)\n"
+        "def work(*a, **k):\n    Lost(); time.sleep(60)\n",  # a finalizer, out of which no exception comes
+        "def work(*a, **k):\n    exec('os.kill(os.getpid(), {number}); time.sleep(60)')\n",  # Python remembers this one
+        "def work(*a, **k):\n"
+        "    try: os.kill(os.getpid(), {number}); time.sleep(60)\n"
+        "    except KeyboardInterrupt: raise errors.Unsupported('a process of ours was ended') from None\n",
+    ],
+)
+def test_a_signal_is_not_lost(tmp_path: Path, honest: Path, lost: str, number: signal.Signals, code: int) -> None:
+    """Wherever the first signal arrives, the exit code is its own, and the JSON object says the same."""
+    program = (
+        f"import os, sys, time\nfrom auditkit import errors\nfrom auditkit.replay import steps\n"
+        f"{lost.format(number=int(number))}"
+        "steps.CompactRecords.parse = steps.RecordFile.parse = work\n"
+        "from auditkit.cli.main import main\n"
+        f"main(['verify', '--run', {str(honest)!r}, '--step', '0', '--json'])\n"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, timeout=50, check=False, env=environment(tmp_path / "cache"))
+    assert (done.returncode, json.loads(done.stdout)["code"]) == (code, code)
+    assert b"Traceback" not in done.stderr
 
 
 def test_internal_errors_are_70_with_one_line(main: Cli, honest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
