@@ -12,7 +12,8 @@ then on.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -128,25 +129,34 @@ class Night:
 def nightly(plan: Plan, tools: Tools, base: Path) -> Night:
     """One night; its folder is made in `base`, where the history of all nights lies too.
 
-    Whatever the run, the network or the registry causes is the night's verdict. UsageError: a night of this second is
-    there already, or a step makes no sense; Unsupported: the disk refuses.
+    Whatever the run, the network, the registry or the disk causes is the night's verdict, and takes back nothing that
+    was found before. UsageError: a night of this second is there already, or a step makes no sense; Unsupported: its
+    folder cannot be made.
     """
     night = _begin(tools, base)
-    try:
+    with _telling(night):
         _verify(night, plan, tools)
+    with _telling(night):
         _attest(night, tools)
+    _close(night, plan, tools.clock, base / HISTORY)
+    return night
+
+
+@contextmanager
+def _telling(night: Night) -> Iterator[None]:
+    """Let an error of the block be a part of the night."""
+    try:
+        yield
     except UsageError:
         raise
     except AuditkitError as error:
         _failed(night, error)
-    _close(night, plan, tools.clock, base / HISTORY)
-    return night
 
 
 def _failed(night: Night, error: AuditkitError) -> None:
     """Add what ended the night early; it takes back nothing that was found before."""
     night.verdict = worst([night.verdict, error.verdict])
-    if night.report is None:
+    if night.report is None and not night.message:
         night.message, night.hint = error.message, error.hint
     else:
         night.notes.append(f"{error.verdict.name}: {error.message}")
@@ -179,16 +189,8 @@ def _verify(night: Night, plan: Plan, tools: Tools) -> None:
     night.verdict, night.message, night.hint = report.verdict, report.message, report.hint
     _write(night.folder / "report.json", report.to_json().encode("ascii"))
     if report.verdict in (Verdict.MISMATCH, Verdict.UNTRUSTED):
-        _keep_evidence(night, tools)
-
-
-def _keep_evidence(night: Night, tools: Tools) -> None:
-    """Copy the checkpoints beside the report; a disk that refuses does not keep the mismatch from being signed."""
-    try:
         for path, data in tools.evidence().items():
             _write(night.folder / "log" / path, data)
-    except AuditkitError as error:
-        _failed(night, error)
 
 
 def _said(night: Night, tools: Tools, subject: Subject) -> tuple[Coverage | None, Digest]:
@@ -259,7 +261,9 @@ def _merged(first: Report, second: Report, wanted: Sequence[int]) -> Report:
 
 def _attest(night: Night, tools: Tools) -> None:
     """Sign what was found, keep all of it, and then hand it on."""
-    if tools.attester is None or night.report is None:
+    if night.report is None:
+        return
+    if tools.attester is None:
         night.notes.append("not attested: there is no key")
         return
     made = tools.attester.attest(night.report)
@@ -295,8 +299,10 @@ def _close(night: Night, plan: Plan, clock: Clock, path: Path) -> None:
         if past.is_overdue(now, plan.patience_days):
             night.verdict = Verdict.INCOMPLETE
             night.notes.append(f"more than {plan.patience_days:g} days without a full match: this night fails")
-    _write(night.folder / "result.json", json.dumps(night.to_dict(), ensure_ascii=True).encode("ascii"))
-    history.write(path, new)
+    with _telling(night):
+        _write(night.folder / "result.json", json.dumps(night.to_dict(), ensure_ascii=True).encode("ascii"))
+    with _telling(night):
+        history.write(path, new)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -370,6 +370,21 @@ def test_a_disk_that_fails_while_signing_does_not_lose_the_report(
     assert "UNSUPPORTED: the disk is full" in result(night)["notes"]
 
 
+def test_a_mismatch_is_signed_and_told_though_no_report_can_be_written(
+    make: Make, parts: make_run.Parts, tmp_path: Path, attester: Attester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise Unsupported("the disk is full")
+
+    lying = make_run.publish(make_run.train_with(parts, wrong_step=3), tmp_path / "lying")
+    monkeypatch.setattr("auditkit.audit.nightly._write", full)
+    monkeypatch.setattr("auditkit.audit.history.write", full)
+    night = nightly(Plan(count=1000), make(lying, attester), tmp_path / "nights")
+    assert night.verdict is Verdict.MISMATCH
+    assert [name for name in night.attestations if name.startswith("attestations/step-3.")]
+    assert night.notes.count("UNSUPPORTED: the disk is full") == 3  # report, result and history
+
+
 def test_a_machine_that_disagrees_with_itself_signs_nothing_and_is_not_tried_again(
     make: Make, honest: Path, tmp_path: Path, attester: Attester, clock: FakeClock
 ) -> None:
