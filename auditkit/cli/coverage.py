@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from auditkit.cli import options
-from auditkit.cli.outcome import Outcome, to_json
+from auditkit.cli.outcome import Outcome, page_written, to_json
 from auditkit.errors import AuditkitError, BadArtifact, UsageError
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ def coverage(
         trust, names = _trust(found, key or [], sources, opened)
         memory = _memory(cache_dir, opened.run_id)
         report = sources.report(opened, trust, names, policy=words, log=log, memory=memory)
-    if target is not None:
-        target.write(_page(report))
-    return Outcome(report.verdict, to_json(report.to_dict()) if json else coverage_text(report, html or ""))
+    there, verdict = page_written(target, lambda: _page(report), report.verdict)
+    value = {**report.to_dict(), "code": verdict.code}
+    return Outcome(verdict, to_json(value) if json else coverage_text(report, html if there and html else ""))
 
 
 def _vkey(text: str | None) -> NoteKey | None:

@@ -10,7 +10,7 @@ import typer
 
 from auditkit.cli import options
 from auditkit.cli.console import printable
-from auditkit.cli.outcome import Outcome, to_json
+from auditkit.cli.outcome import Outcome, page_written, to_json
 
 if TYPE_CHECKING:
     from auditkit.explain.findings import Explanation
@@ -70,10 +70,9 @@ def explain(
             progress=board.handle(),
             downloads=board.handle(),
         )
-    if target is not None:
-        target.write(page.page(found, f"auditkit {version()}"))
-    text = to_json(found.to_dict()) if json else "\n".join(_lines(found, html))
-    return Outcome(found.verdict, text)
+    there, verdict = page_written(target, lambda: page.page(found, f"auditkit {version()}"), found.verdict)
+    value = {**found.to_dict(), "code": verdict.code}
+    return Outcome(verdict, to_json(value) if json else "\n".join(_lines(found, html if there else None)))
 
 
 def _lines(found: Explanation, html: str | None) -> Iterator[str]:

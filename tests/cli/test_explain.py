@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from auditkit.errors import Unsupported
+from auditkit.trust.page_file import PageFile
 from tests.cli.conftest import Cli
 from tests.replay import make_run
 
@@ -41,6 +43,24 @@ def test_the_cause_is_told_in_all_three_forms(main: Cli, lie: Path, tmp_path: Pa
     assert value["causes"][0]["key"] == "learning-rate" and value["confirmed"] is True
     assert {row["role"] for row in value["state"]["tensors"]} == {"param"}
     assert b"2 times the recipe" in page.read_bytes()
+
+
+def test_a_page_that_cannot_be_written_takes_nothing_back(
+    main: Cli, lie: Path, honest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise Unsupported("the disk is full")
+
+    monkeypatch.setattr(PageFile, "write", full)
+    page = tmp_path / "page.html"
+    done = main("explain", "--run", lie, "--step", 4, "--html", page)
+    assert (done.code, done.stderr) == (3, "error: the disk is full\n")
+    assert "MISMATCH: confirmed: replaying with the learning rate" in done.stdout
+    assert "page  " not in done.stdout
+    done = main("explain", "--run", honest, "--step", 4, "--html", page, "--json")
+    assert (done.code, json.loads(done.stdout)["verdict"], json.loads(done.stdout)["code"]) == (6, "MATCH", 6)
+    done = main("coverage", tmp_path, "--run", honest, "--html", page, "--json")
+    assert (done.code, json.loads(done.stdout)["verdict"], json.loads(done.stdout)["code"]) == (6, "INCOMPLETE", 6)
 
 
 def test_a_step_behind_it_is_explained_by_it(main: Cli, parts: make_run.Parts, tmp_path: Path) -> None:
