@@ -1,4 +1,7 @@
-"""The command as users run it: in a process of its own, without a network, with a cache of its own."""
+"""The command as users run it: in a process of its own, without a network, with a cache of its own.
+
+Most of these processes are forked from one that has imported all (tests/forked.py).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from auditkit.audit.signed_log import SignedLog
 from auditkit.cli.interrupt import Signals
 from auditkit.cli.main import run as run_main
 from auditkit.replay.run import open_run
+from tests import forked
 from tests.audit import signed_runs
 from tests.conftest import ROOT
 from tests.replay.conftest import honest, parts, segmented, stretches
@@ -82,9 +86,13 @@ def environment(cache: Path, extra: Mapping[str, str] | None = None) -> dict[str
 
 @pytest.fixture
 def cli(tmp_path: Path) -> Cli:
-    """Run `auditkit ARGUMENTS` in a process of its own."""
+    """Run `auditkit ARGUMENTS` in a process of its own; `alone` or with `env` in one that had imported nothing."""
 
-    def command(*arguments: object, env: Mapping[str, str] | None = None) -> Done:
+    def command(*arguments: object, env: Mapping[str, str] | None = None, alone: bool = False) -> Done:
+        if not alone and env is None:
+            words, own = list(map(str, arguments)), environment(tmp_path / "cache")
+            done = forked.run(forked.AUDITKIT, words, cwd=tmp_path, env=own)
+            return Done(done.returncode, done.stdout, done.stderr)
         found = subprocess.run(
             [sys.executable, "-m", "auditkit", *map(str, arguments)],
             capture_output=True,

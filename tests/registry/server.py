@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests import forked
 from tests.conftest import ROOT
 from tests.registry.makers import key
 
@@ -36,7 +36,7 @@ def write_policy(path: Path, auditors: Sequence[int] = (1, 2, 3, 4), threshold: 
 class Server:
     """A running server; `told` is what it said on stderr so far."""
 
-    process: subprocess.Popen[bytes]
+    process: forked.Process
     url: str = ""
     told: list[str] = field(default_factory=list)
     ready: threading.Event = field(default_factory=threading.Event)
@@ -45,7 +45,7 @@ class Server:
         """Read stderr to its end."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            text = line.decode("utf-8", "replace").rstrip()
+            text = line.rstrip()
             self.told.append(text)
             if text.startswith("serving "):
                 self.url = text.split()[1].rstrip("/")
@@ -68,11 +68,9 @@ class Server:
 def running(folder: Path, *options: str, policy: Path | None = None) -> Iterator[Server]:
     """A server over `folder` for the block; it is ended at the end, if it still runs."""
     policy = policy or write_policy(folder.parent / "policy.toml")
-    command = [sys.executable, "-m", "auditkit", "registry", "serve", str(folder)]
-    command += ["--run", RUN, "--policy", str(policy), "--port", "0", *options]
+    words = ["registry", "serve", str(folder), "--run", RUN, "--policy", str(policy), "--port", "0", *options]
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=ROOT)
+    process = forked.start(forked.AUDITKIT, words, env={**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1"})
     server = Server(process)
     thread = threading.Thread(target=server.listen, daemon=True)
     thread.start()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -18,6 +17,7 @@ from auditkit.registry.runs import KnownRun
 from auditkit.registry.schema import VERSION
 from auditkit.trust.keys import save_private, save_public
 from auditkit.verdict import Verdict
+from tests import forked
 from tests.conftest import ROOT
 from tests.registry.conftest import POSTGRES
 from tests.registry.inprocess import ORIGIN
@@ -31,14 +31,8 @@ posix = pytest.mark.optional("signals are POSIX's")
 def auditkit(*words: object, **variables: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of a command."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-m", "auditkit", *map(str, words)],
-        capture_output=True,
-        encoding="utf-8",
-        env={**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1", **variables},
-        timeout=120,
-        check=False,
-    )
+    env = {**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1", **variables}
+    done = forked.run(forked.AUDITKIT, list(map(str, words)), env=env)
     return done.returncode, done.stdout, done.stderr
 
 

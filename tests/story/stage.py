@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tests import forked
 from tests.cli.conftest import environment
 from tests.conftest import ROOT
 from tests.trainer.tiny import RECIPE, VOCAB, write_texts
@@ -56,13 +56,11 @@ class Person:
 
     def auditkit(self, *words: object, **more: str) -> Done:
         """Run `auditkit WORDS`."""
-        return self._run([sys.executable, "-m", "auditkit", *map(str, words)], more)
+        return self._run(forked.AUDITKIT, words, more)
 
     def trainer(self, *words: object, patch: str = "") -> Done:
         """Run `python -m trainer WORDS`, or a changed copy of it: `patch` is Python that it runs first."""
-        code = f"{patch}\nimport sys\nfrom trainer.cli import main\nsys.exit(main(sys.argv[1:]))"
-        program = ["-c", code] if patch else ["-m", "trainer"]
-        done = self._run([sys.executable, *program, *map(str, words)], {})
+        done = self._run(f"{patch}\nimport sys\nfrom trainer.cli import main\nsys.exit(main(sys.argv[1:]))", words, {})
         assert done.code == 0, done.stderr
         return done
 
@@ -86,13 +84,11 @@ class Person:
         assert line.startswith("keyid")
         return line.split()[1]
 
-    def _run(self, words: list[str], more: dict[str, str]) -> Done:
+    def _run(self, code: str, words: Sequence[object], more: dict[str, str]) -> Done:
         self.home.mkdir(parents=True, exist_ok=True)
         env = environment(self.home / "cache", {"AUDITKIT_DATA": str(self.home / "data"), **more})
         env["PYTHONPATH"] = os.pathsep.join([str(ROOT), env["PYTHONPATH"]])
-        done = subprocess.run(
-            words, capture_output=True, encoding="utf-8", env=env, cwd=self.home, timeout=300, check=False
-        )
+        done = forked.run(code, list(map(str, words)), env=env, cwd=self.home, timeout=300)
         assert "Traceback" not in done.stderr, done.stderr
         return Done(done.returncode, done.stdout, done.stderr)
 

@@ -6,7 +6,6 @@ import json
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import pytest
 from auditkit.formats.leaves import LeavesFile
 from auditkit.formats.record import RecordFile
 from auditkit.formats.stream import StreamIndex
+from tests import forked
 from tests.trainer import tiny
 
 
@@ -165,7 +165,7 @@ def test_out_of_room_it_says_where_and_goes_on_to_the_same_bits(prepared: Path, 
     tiny.assert_same_run(prepared, finished_once)
 
 
-def _wait_for_steps(child: subprocess.Popen[str], work: Path, steps: int) -> None:
+def _wait_for_steps(child: forked.Process, work: Path, steps: int) -> None:
     end = time.monotonic() + tiny.SECONDS
     while not (work / "metrics.jsonl").exists() or (work / "metrics.jsonl").read_bytes().count(b"\n") < steps:
         assert child.poll() is None, child.communicate()[1]

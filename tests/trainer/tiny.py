@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+from tests import forked
 from trainer import cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,16 +109,9 @@ def resume(work: Path, *more: str) -> int:
     return cli.main(["resume", str(work), *more])
 
 
-def start_child(arguments: list[str], *, before: str = "") -> subprocess.Popen[str]:
+def start_child(arguments: list[str], *, before: str = "") -> forked.Process:
     """Start a trainer process; `before` is Python to run in it first."""
-    code = f"import sys\n{before}\nfrom trainer.cli import main\nsys.exit(main(sys.argv[1:]))"
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-    )
+    return forked.start(f"import sys\n{before}\nfrom trainer.cli import main\nsys.exit(main(sys.argv[1:]))", arguments)
 
 
 def bits(work: Path) -> dict[str, bytes]:
