@@ -1,8 +1,9 @@
 """Where attestations lie: files and folders on this machine and the entries of a log, cut into batches.
 
 Of a folder and those below the files `*.json` (one envelope) and `*.jsonl` (one a line) are read, and public keys in
-`*.pem`. `*.svr.json` are Simple Verification Results: they lie beside attestations and carry nothing that counts.
-Links are not followed. Nothing is opened while the batches are made.
+`*.pem`; an auditor's private key, which often lies beside what it signed, is passed over. `*.svr.json` are Simple
+Verification Results: they lie beside attestations and carry nothing that counts.
+Links are not followed. Nothing but keys is opened while the batches are made.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ BATCH_FILES = 1024
 BATCH_BYTES = 4 * 1024 * 1024  # of a file with one envelope a line
 BATCH_ENTRIES = 2048  # of a log, a multiple of the entries in a bundle
 TYPICAL_BYTES = 2048  # an envelope, for estimates
+_PRIVATE = b"-----BEGIN PRIVATE KEY-----"
 
 
 @dataclass(frozen=True)
@@ -206,12 +208,20 @@ def _folder(found: Found, folder: Path, depth: int) -> None:
             _folder(found, folder / name, depth + 1)
         elif is_file and name.endswith(".jsonl"):
             _lines(found, folder / name)
-        elif is_file and name.endswith(".pem"):
+        elif is_file and name.endswith(".pem") and not _is_private(folder / name):
             found.keys.append(folder / name)
         elif is_file and name.endswith(SUMMARY):
             found.summaries += 1
         elif not (is_file and name.endswith(".json")):
             found.others += 1
+
+
+def _is_private(path: Path) -> bool:
+    """Whether a file is plainly a private key; what cannot be read is left to whoever reads keys, and says why."""
+    try:
+        return _read(str(path)).lstrip().startswith(_PRIVATE)
+    except (OSError, AuditkitError):
+        return False
 
 
 def _file(found: Found, path: Path) -> None:

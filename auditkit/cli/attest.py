@@ -125,9 +125,8 @@ def show(
     from auditkit.formats import canonical
     from auditkit.formats.dsse import PAYLOAD_TYPE, Envelope
     from auditkit.formats.limits import LIMITS
-    from auditkit.trust import key_files
 
-    data = key_files.read(file, LIMITS.envelope_bytes)
+    data = _envelope(file)
     envelope = Envelope.parse(data)
     if envelope.payload_type != PAYLOAD_TYPE:
         raise Untrusted(f"{file}: a payload of type {canonical.shown(envelope.payload_type)}, not an attestation")
@@ -183,18 +182,23 @@ def _publisher(run: Run) -> PublicKey | None:
 
 def _read(paths: list[Path]) -> Iterator[tuple[str, bytes | AuditkitError]]:
     """Name and bytes of each file, or why there are none; of a folder, of each file that could be an attestation."""
-    from auditkit.formats.limits import LIMITS
-    from auditkit.trust import key_files
-
     for path in paths:
         listed = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
         if not listed:
             yield str(path), Unavailable(f"there is no *{SUFFIX} in this folder")
         for file in listed:
             try:
-                yield str(file), key_files.read(file, LIMITS.envelope_bytes)
+                yield str(file), _envelope(file)
             except AuditkitError as error:
                 yield str(file), error
+
+
+def _envelope(file: Path) -> bytes:
+    """The bytes of a file, without the one newline at its end that an editor adds, as everywhere that reads them."""
+    from auditkit.formats.limits import LIMITS
+    from auditkit.trust import key_files
+
+    return key_files.read(file, LIMITS.envelope_bytes + 1).removesuffix(b"\n")
 
 
 def _bundled(opened: Callable[[str], Run], logs: Logs) -> Callable[[str], KnownRun | None]:

@@ -11,6 +11,7 @@ from auditkit.audit.candidates import find
 from auditkit.audit.record_table import RecordTable
 from auditkit.errors import Unavailable, UsageError
 from auditkit.formats.step_audit import sha256_of
+from auditkit.trust.keys import PrivateKey
 from tests.audit.envelopes import chain, envelope, put
 
 
@@ -45,6 +46,19 @@ def test_links_are_not_followed_and_depth_is_bounded(tmp_path: Path) -> None:
         find([tmp_path / "deep"])
     with pytest.raises(Unavailable, match="there is no file or folder"):
         find([tmp_path / "nothing"])
+
+
+def test_a_private_key_beside_what_it_signed_is_passed_over(tmp_path: Path) -> None:
+    """As the commands of the README leave it; one that is named itself is refused by whoever reads keys."""
+    key = PrivateKey(bytes(range(32)))
+    put(tmp_path, "in/a.json", envelope(0))
+    put(tmp_path, "in/alice.pem", key.pem())
+    put(tmp_path, "in/bob.pem", key.public.pem())
+    put(tmp_path, "in/neither.pem", b"no key")
+    found = find([tmp_path / "in"])
+    assert [path.name for path in found.keys] == ["bob.pem", "neither.pem"]
+    assert (found.count, found.others) == (1, 1)
+    assert [path.name for path in find([tmp_path / "in" / "alice.pem"]).keys] == ["alice.pem"]
 
 
 def test_a_table_of_records_gives_them_back() -> None:

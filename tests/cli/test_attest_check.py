@@ -52,6 +52,17 @@ def test_no_byte_of_a_file_can_be_changed(main: Cli, tmp_path: Path) -> None:
         assert "step/7  COVERED" in done.stdout  # the two good files still speak for themselves
 
 
+def test_one_newline_at_the_end_is_an_editors_and_no_more(main: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "step-7.json"
+    path.write_bytes(PAIR[0].read_bytes() + b"\n")
+    done = main("attest", "check", path, PAIR[1], *BY_POLICY)
+    assert (done.code, "REFUSED" in done.stdout) == (0, False)
+    assert main("attest", "show", path).stdout == main("attest", "show", PAIR[0]).stdout
+    path.write_bytes(PAIR[0].read_bytes() + b"\n\n")
+    assert main("attest", "check", path, PAIR[1], *BY_POLICY).code == 4
+    assert main("attest", "show", path).code == 4
+
+
 def test_two_signatures_in_one_envelope_are_untrusted(main: Cli, tmp_path: Path) -> None:
     one, other = (Envelope.parse(path.read_bytes()) for path in PAIR)
     both = Envelope(one.payload_type, one.payload, one.signatures + other.signatures)
