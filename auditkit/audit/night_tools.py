@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from auditkit.audit import drand
@@ -21,7 +20,7 @@ from auditkit.formats.lease import registry_address
 from auditkit.replay.report import Report
 from auditkit.replay.run import Run, default_run, open_run
 from auditkit.store.disk import reading
-from auditkit.store.progress import Clock, Progress, SystemClock
+from auditkit.store.progress import Clock, Progress, SystemClock, moment
 from auditkit.trust import beacon
 from auditkit.trust.beacon import Beacon
 from auditkit.trust.coverage import Coverage
@@ -172,5 +171,5 @@ def _latest(relays: Sequence[str], progress: Progress, clock: Clock) -> tuple[Be
         return found.beacon, found.to_dict()
     except AuditkitError as error:
         progress.note(f"{error.message}; the date is the beacon of this night")
-        today = datetime.fromtimestamp(clock.wall(), UTC).date()
+        today = moment(clock).date()
         return beacon.of_date(today), {"failed": error.message}

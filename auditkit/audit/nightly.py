@@ -26,11 +26,10 @@ from auditkit.audit.submit import Result
 from auditkit.audit.submit import overall as overall_submitted
 from auditkit.errors import AuditkitError, BadArtifact, Unavailable, UsageError
 from auditkit.formats.digest import Digest
-from auditkit.formats.times import time_text
-from auditkit.replay.report import Report, overall
+from auditkit.replay.report import Report, overall, utc_text
 from auditkit.replay.selection import in_words
 from auditkit.store.disk import writing
-from auditkit.store.progress import Clock, Progress
+from auditkit.store.progress import Clock, Progress, moment
 from auditkit.trust.beacon import Beacon
 from auditkit.trust.coverage import Coverage
 from auditkit.verdict import Verdict, worst
@@ -163,7 +162,7 @@ def _failed(night: Night, error: AuditkitError) -> None:
 
 
 def _begin(tools: Tools, base: Path) -> Night:
-    began = time_text(tools.clock.wall())
+    began = utc_text(moment(tools.clock))
     folder = base / began.replace("-", "").replace(":", "")
     with writing(folder):
         try:
@@ -285,7 +284,7 @@ def _attest(night: Night, tools: Tools) -> None:
 def _close(night: Night, plan: Plan, clock: Clock, path: Path) -> None:
     """Look at the past, decide how loud this night must be, and write the result; the history last."""
     now = clock.wall()
-    night.finished = time_text(now)
+    night.finished = utc_text(moment(clock))
     past, problem = history.read(path)
     if problem:
         night.notes.append(problem)

@@ -17,8 +17,9 @@ from auditkit.audit.record_table import RecordTable
 from auditkit.errors import AuditkitError, UsageError
 from auditkit.formats.canonical import shown
 from auditkit.formats.note import NoteKey
-from auditkit.formats.times import time_text
+from auditkit.replay.report import utc_text
 from auditkit.store import Clock, Progress, SystemClock
+from auditkit.store.progress import moment
 from auditkit.trust.coverage import cover
 from auditkit.trust.keys import PublicKey, load_public
 from auditkit.trust.policy import Trust
@@ -97,7 +98,8 @@ class Sources:
         `log` is what its signed log gave, `memory` the folder that remembers what was verified. Errors of logs, and
         Unsupported.
         """
-        now = (clock or SystemClock()).wall()
+        made = moment(clock or SystemClock())
+        now = made.timestamp()
         records = RecordTable(run.records)
         collector = Collector(run.run_id, records, trust.keys, now, memory, self._progress)
         collection = collector.collect(self.batches(), self.count)
@@ -111,7 +113,7 @@ class Sources:
             policy=policy,
             log=log.detail,
             log_not_checked=log.not_checked,
-            made=time_text(now),
+            made=utc_text(made),
             coverage=cover(collection.rows, trust, run.size),
             collection=collection,
             names=names,

@@ -7,9 +7,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from auditkit.formats.digest import content_digest
-from auditkit.formats.times import time_text
 from auditkit.registry.ledger import SHARE, Covered
 from auditkit.registry.runs import KnownRun
+from auditkit.replay.report import utc_text
+from auditkit.store.progress import moment
 from auditkit.trust.coverage import Status
 from auditkit.trust.page import page
 from auditkit.trust.page_parts import NOT_CHECKED, UNSIGNED, UNSIGNED_NOT_CHECKED, About
@@ -79,7 +80,7 @@ class Pages:
             run_id=run.run_id,
             manifest=content_digest(run.manifest),
             policy=setting.policy,
-            made=time_text(setting.clock.wall()),
+            made=utc_text(moment(setting.clock)),
             program=f"auditkit {version()}, registry {setting.origin}",
             names=setting.names,
             signed_log=signed_log,

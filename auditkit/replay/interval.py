@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from auditkit.errors import AuditkitError, BadArtifact, MachineFault
 from auditkit.formats.bits import f32_from_bits
@@ -30,7 +30,7 @@ from auditkit.replay.published import open_state
 from auditkit.replay.report import Check, FieldDifference, Status, StepReport
 from auditkit.replay.run import Run
 from auditkit.replay.start import SeedMismatch, start_state
-from auditkit.store.progress import Clock, Progress, SystemClock
+from auditkit.store.progress import Clock, Progress, SystemClock, moment
 from auditkit.verdict import Verdict
 
 WorkKey = Callable[[Digest, int], bytes]  # (run id, step) -> 32 bytes
@@ -197,7 +197,7 @@ class Replayer:
         return replace(report, seconds=seconds, started=started, finished=started + timedelta(seconds=seconds))
 
     def _utc(self) -> datetime:
-        return datetime.fromtimestamp(self._clock.wall(), UTC)
+        return moment(self._clock)
 
     def _one(self, step: _Step, state: State) -> tuple[StepReport, State | None]:
         """Checks 5 to 8 of one step; the state after it, or None where the replay cannot go on."""

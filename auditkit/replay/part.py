@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from auditkit.replay.parameters import Parameters, parameters
 from auditkit.replay.paranoid import between, known_answers, moved
 from auditkit.replay.report import Check, FieldDifference, PartReport, Status, StepReport
 from auditkit.replay.run import Run
-from auditkit.store.progress import Clock, Progress
+from auditkit.store.progress import Clock, Progress, moment
 from auditkit.verdict import Verdict
 
 NOT_TAKEN = "not asked for: the update, the moments and the state after the step"
@@ -79,7 +79,7 @@ class Part:
     def __init__(self, audit: Audit, number: int, start: int, chosen: MicroBatches, key: bytes | None) -> None:
         self._audit, self._number, self._start, self._chosen, self._key = audit, number, start, chosen, key
         self._run, self._backend, self._record = audit.run, audit.backend, audit.run.record(number)
-        self._began, self._started = audit.clock.now(), datetime.fromtimestamp(audit.clock.wall(), UTC)
+        self._began, self._started = audit.clock.now(), moment(audit.clock)
         self._digest = self._record.digest()
         self._checks = [Check(7, Status.SKIPPED, NOT_TAKEN)]
         self._found = PartReport(chosen, "")

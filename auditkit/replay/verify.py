@@ -23,7 +23,7 @@ from auditkit.replay.report import Check, Report, Status, StepReport, overall
 from auditkit.replay.run import Run, default_run, open_run
 from auditkit.replay.selection import Selection, select
 from auditkit.replay.unchecked import unchecked
-from auditkit.store.progress import Clock, Progress, Silent, SystemClock
+from auditkit.store.progress import Clock, Progress, Silent, SystemClock, moment
 from auditkit.verdict import Verdict
 
 OUT_OF_MEMORY = "out of memory"
@@ -78,6 +78,7 @@ def verify(
     folder, limit = arguments.folder("cache_dir", cache_dir), arguments.memory(memory)
     draft = _Draft(default_run() if named is None else named, selection, on_step, micro_batches, replay_to)
     try:  # before anything is fetched: a machine that cannot calculate, or a device that is not there, ends it here
+        moment(clock or SystemClock())
         ready = draft.ready(backend or choose(device, threads))
         twice = second(paranoid, ready, threads)
         draft.checking = 1  # manifest

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
+
+from auditkit.errors import Unsupported
+
+FIRST, LAST = 0, 253_370_764_800  # seconds since 1970: the years 1970 to 9998, so that what begins in them can end
 
 
 class Progress(Protocol):
@@ -65,3 +70,14 @@ class SystemClock:
     def sleep(self, seconds: float) -> None:
         """Wait."""
         time.sleep(seconds)
+
+
+def moment(clock: Clock) -> datetime:
+    """The date and time of a clock, UTC. Unsupported where reports and attestations could not say it: it is set wrongly
+    beyond what any date is, which is this machine's fault and no artifact's.
+    """
+    wall = clock.wall()
+    if not FIRST <= wall < LAST:
+        message = f"the clock of this machine is set to {wall:.0f} seconds after 1970, which is before it or after 9998"
+        raise Unsupported(message, hint="set the clock, then run the same command again")
+    return datetime.fromtimestamp(wall, UTC)
