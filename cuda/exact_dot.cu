@@ -137,10 +137,16 @@ __device__ __forceinline__ void round_sums(const i64* sums, const Operand& a, co
 
 KERNEL(small, Small, 14)
 KERNEL(small, Small, 21)
+// What auditkit/kernels/exact_dot_choice.py chooses from: 21 bits would spill in large tiles from sm_100 on, and two blocks of
+// large128 fit a multiprocessor of sm_90 and sm_100 only.
 KERNEL(large64, Large64, 14)
+#if __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
 KERNEL(large128, Large128, 14)
-#if !(__CUDA_ARCH__ >= 1000)  // would spill there; auditkit/kernels/exact_dot.py knows
+#endif
+#if !(__CUDA_ARCH__ >= 1000)
 KERNEL(large64, Large64, 21)
+#endif
+#if __CUDA_ARCH__ == 900
 KERNEL(large128, Large128, 21)
 #endif
 PLAIN_KERNELS(14)

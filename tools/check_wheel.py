@@ -26,6 +26,7 @@ NEEDED = (
     "auditkit/py.typed",
     "auditkit/numerics/SPEC.md",
     "auditkit/numerics/known_answers.json",
+    "auditkit/numerics/wide_answers.json",
     "auditkit/trust/page.css",
     "auditkit/trust/page.html",
     "auditkit/trust/page.js",

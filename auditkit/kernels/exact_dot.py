@@ -51,10 +51,10 @@ def dot(
 
     into: a float32 array (.., M', N') of as many matrices, which is returned: the result becomes the part of it that
     begins at row and column `at`, and the rest stays.
-    kernel: `small`, `large64`, `large128` (rows of whole 128 bytes) or `plain`; on sm_90 for rows of whole 128 bytes
-    `wgmma`, which is the first that fits of `wgmma_short`, `wgmma_long`, `wgmma_wide`; empty for the fastest way, in as
-    many ranges of K as that takes. ranges: into how many equal ranges of K the given kernel divides the product, each a
-    multiple of 128 long. All give the same bits.
+    kernel: `plain`, `small`, or where the architecture has them `large64` and `large128` (rows of whole 128 bytes); on
+    sm_90 for rows of whole 128 bytes `wgmma`, which is the first that fits of `wgmma_short`, `wgmma_long`,
+    `wgmma_wide`; empty for the fastest way, in as many ranges of K as that takes. ranges: into how many equal ranges of
+    K the given kernel divides the product, each a multiple of 128 long. All give the same bits.
     Raises Unsupported for K >= 2^(65 - 2 bits), where a sum could leave 63 bits; ValueError for what does not fit.
     """
     a, b = (rows.operand if isinstance(rows, DeviceRows) else rows for rows in (a, b))
@@ -115,6 +115,8 @@ def _launch(
     if kernel.startswith("wgmma"):
         exact_dot_sm90.launch(device, a, b, arguments, kernel)
         return
+    if kernel not in exact_dot_choice.compiled(device.architecture, a.bits):
+        raise ValueError(f"sm_{device.architecture} has no kernel {kernel} for {a.bits} bits")
     tile = _TILES[kernel]
     tiles = a.batch * blocks_for(a.rows, tile.side) * blocks_for(b.rows, tile.side)
     grid = min(tiles, tile.resident * device.multiprocessors)

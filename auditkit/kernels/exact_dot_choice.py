@@ -80,7 +80,7 @@ def ways(architecture: str, size: Size) -> Iterator[Way]:
     """All that are considered."""
     for ranges in range(1, _MOST_RANGES + 1):
         if ranges == 1 or can_split(size, ranges):
-            for kernel in _kernels(architecture, size.bits, size.padded // ranges):
+            for kernel in kernels(architecture, size.bits, size.padded // ranges):
                 yield Way(kernel, ranges)
 
 
@@ -90,15 +90,23 @@ def can_split(size: Size, ranges: int) -> bool:
     return size.batch == 1 and size.padded % (ranges * STEP) == 0 and few
 
 
-def _kernels(architecture: str, bits: int, padded: int) -> Iterator[str]:
-    """Those that take rows of `padded` bytes, the best of each tile."""
+def kernels(architecture: str, bits: int, padded: int) -> Iterator[str]:
+    """Those that may be chosen for rows of `padded` bytes, the best of each tile."""
     if architecture == exact_dot_sm90.ARCHITECTURE and (first := exact_dot_sm90.fitting(bits, padded)):
         yield first
         if first != "wgmma_wide":
             yield "wgmma_wide"
-    if bits == 14 or int(architecture) < _NO_LARGE_21:
-        yield "large128" if architecture in _ROOMY and padded % STEP == 0 else "large64"
+    large = "large128" if architecture in _ROOMY and padded % STEP == 0 else "large64"
+    if large in compiled(architecture, bits):
+        yield large
     yield "small"
+
+
+def compiled(architecture: str, bits: int) -> tuple[str, ...]:
+    """The kernels that cuda/exact_dot.cu has for an architecture."""
+    if bits == 21 and int(architecture) >= _NO_LARGE_21:
+        return "plain", "small"
+    return "plain", "small", "large64", *(("large128",) if architecture in _ROOMY else ())
 
 
 def cycles_of(multiprocessors: int, size: Size, way: Way) -> float:

@@ -10,6 +10,7 @@ from auditkit.kernels.device import Array, Device, blocks_for
 from auditkit.kernels.elementwise import launch_quads
 
 _TILES = {"small": (64, 64), "large": (128, 256)}  # rows and columns of a tile, threads of a block
+CHOSEN = tuple(_TILES)  # kernels that `dot` chooses from
 _MOST_BLOCKS = 1 << 20
 
 

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 from collections.abc import Callable, Iterable, Iterator
-from importlib import resources
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from auditkit.formats.digest import Digest, content_digest
 from auditkit.formats.recipe import ScheduleConfig
+from auditkit.numerics.answers import digest_of, right
 from auditkit.numerics.arrays import F32, I64
 from auditkit.numerics.exact_sum import GRADIENT_UNIT, LOSS_UNIT, SOFTMAX_UNIT
 from auditkit.numerics.known_inputs import SEED, floats, rows
@@ -366,16 +365,9 @@ def _adamw(ops: Any, place: Place) -> Outputs:
             yield new
 
 
-def _text(ops: Any, output: Any) -> str:
-    """One output: its bits, or for an array the digest that the back end makes of it."""
-    if isinstance(output, (float, np.floating)):
-        return float(output).hex()
-    return str(output if isinstance(output, (int, str)) else ops.digests([output])[0])
-
-
 def answer(name: str, ops: Any, place: Place = np.asarray) -> Digest:
     """The digest of all that op `name` gives for its fixed inputs."""
-    return content_digest("\n".join(_text(ops, output) for output in PROBES[name](ops, place)).encode("ascii"))
+    return digest_of(ops, PROBES[name](ops, place))
 
 
 def initial_values() -> Digest:
@@ -391,9 +383,6 @@ def order() -> Digest:
 COMMON: dict[str, Callable[[], Digest]] = {"normal": initial_values, "shuffle": order}
 
 
-@functools.cache
 def known() -> dict[str, Digest]:
     """The right digests by name of op."""
-    text = resources.files("auditkit.numerics").joinpath("known_answers.json").read_text(encoding="utf-8")
-    found: dict[str, Digest] = json.loads(text)
-    return found
+    return right("known_answers.json")

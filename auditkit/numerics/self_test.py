@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from auditkit.errors import MachineFault
+from auditkit.numerics import wide_answers
 from auditkit.numerics.arrays import ieee
 from auditkit.numerics.known_answers import COMMON, PROBES, Place, answer, known
 from auditkit.numerics.nonfinite import NonFinite
@@ -60,6 +61,16 @@ def check_known_answer(name: str, ops: Any, place: Place = np.asarray) -> None:
     except NonFinite as error:
         raise _fault(f"known answer of {name}", str(error), "a result") from error
     _equal(f"known answer of {name}", found, known()[name])
+
+
+def check_wide_answer(name: str, ops: Any, place: Place = np.asarray, by: str = "") -> None:
+    """Compare the digest of one wide answer; `by` names the kernel. Raises MachineFault."""
+    what = f"wide answer of {name}" + (f" by {by}" if by else "")
+    try:
+        found = wide_answers.answer(name, ops, place)
+    except NonFinite as error:
+        raise _fault(what, str(error), "a result") from error
+    _equal(what, found, wide_answers.known()[name])
 
 
 def _fault(what: str, found: str, expected: str) -> MachineFault:

@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from auditkit.errors import AuditkitError, MachineFault, Unsupported, UsageError
 from auditkit.formats.recipe import Recipe
+from auditkit.kernels import wide_check
 from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.device import Device
 from auditkit.kernels.driver import versions
@@ -25,7 +26,7 @@ from auditkit.model.shelf import InMemory, Shelf
 from auditkit.model.state import State
 from auditkit.model.step import StepResult, step
 from auditkit.native.ops import NativeOps, load
-from auditkit.numerics import reference, self_test
+from auditkit.numerics import reference, self_test, wide_answers
 from auditkit.numerics.arrays import F32, IntArray
 from auditkit.replay import machine
 from auditkit.replay.once import Once
@@ -47,6 +48,9 @@ class Backend:
     threads: int
     device: str
     chosen: str = "asked for"
+    wide: ClassVar[tuple[str, ...]] = tuple(
+        wide_answers.DOTS
+    )  # answers of the self-test: BLAS has a way for each shape
 
     @property
     def holds(self) -> bool:
@@ -60,6 +64,8 @@ class Backend:
         starts, Windows does not: so the thread that calls, which computes too, and workers like those of the step.
         """
         self_test.run(self.ops)
+        for name in self.wide:
+            self_test.check_wide_answer(name, self.ops)
         barrier = threading.Barrier(self.threads)
 
         def one(_worker: int) -> None:
@@ -183,6 +189,7 @@ class NativeBackend(Backend):
     """
 
     strict: bool = False
+    wide: ClassVar[tuple[str, ...]] = tuple(wide_answers.PROBES)
 
     def self_test(self) -> None:
         """As Backend.self_test. C ops that fail it are done without, unless strict: the reference must pass."""
@@ -272,11 +279,12 @@ class CudaBackend(Backend):
             del kept  # it now holds this frame
 
     def self_test(self) -> None:
-        """As Backend.self_test: this thread's arithmetic, and the known answers of every op on the device."""
+        """As Backend.self_test: this thread's arithmetic, and the known and wide answers of the device."""
 
         def one() -> None:
             self.ops.reset()
             self_test.run(self.ops, self.ops.place)
+            wide_check.check(self.ops)
 
         self.on_device(one)
 

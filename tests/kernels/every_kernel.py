@@ -10,7 +10,18 @@ from __future__ import annotations
 import numpy as np
 
 from auditkit.formats.recipe import Recipe
-from auditkit.kernels import attention, attention_chunks, exact_dot, exact_dot_sm90, f32_dot, normal, philox, quantise
+from auditkit.kernels import (
+    attention,
+    attention_chunks,
+    exact_dot,
+    exact_dot_choice,
+    exact_dot_sm90,
+    f32_dot,
+    normal,
+    philox,
+    quantise,
+    wide_check,
+)
 from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.cos import cos
 from auditkit.kernels.device import Device
@@ -34,10 +45,11 @@ def main() -> None:
 
 def _run(device: Device, ops: CudaOps) -> None:
     self_test.check_known_answers(ops, ops.place)
+    wide_check.check(ops)
     for recipe in RECIPES.values():
         _steps(CudaBackend(ops, 1, "gpu"), recipe)
     x = device.upload(np.linspace(-9, 9, 70 * 200, dtype=np.float32).reshape(70, 200))
-    for kernel in ("small", "large64", "large128", "plain"):
+    for kernel in exact_dot_choice.compiled(device.architecture, 14):
         rows = exact_dot.quantise(device, ops.status, x, 14)
         exact_dot.dot(device, rows, rows, kernel=kernel)
         if kernel != "plain":

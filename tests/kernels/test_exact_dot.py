@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from auditkit.kernels import exact_dot
+from auditkit.kernels.exact_dot_choice import compiled
 from auditkit.numerics import exact_dot as reference
 from tests.kernels.emulator import EmulatedDevice
 from tests.same_bits import assert_same_bits
 
-KERNELS = {14: ("small", "large64", "large128", "plain"), 21: ("small", "large64", "large128", "plain")}
 TILE = 64
 # (M, N, K): nothing, one, around a piece of K, around a tile, around the longest row whose sums are parked in 32 bits
 SIZES = [
@@ -58,7 +58,7 @@ def check(device: Any, a: Any, b: Any, bits: int) -> None:
             device, status, device.upload(np.ascontiguousarray(np.swapaxes(b, -1, -2))), bits
         )
         expected = reference.dot(reference.quantise(a, bits), reference.quantise(b, bits))
-        for kernel in KERNELS[bits]:
+        for kernel in compiled(device.architecture, bits):
             if kernel == "large128" and rows.padded % 128:
                 continue
             got = device.download(exact_dot.dot(device, rows, columns, kernel=kernel))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from auditkit.kernels import exact_dot
+from auditkit.kernels.exact_dot_choice import compiled
 from auditkit.kernels.exact_dot_planes import DeviceRows, Operand
 from auditkit.kernels.exact_dot_sm90 import KERNELS as WGMMA
 from auditkit.numerics import exact_dot as reference
@@ -16,10 +17,6 @@ from tests.kernels.on_devices import EMULATOR_MARKS
 from tests.kernels.test_exact_dot import data
 from tests.same_bits import assert_same_bits
 
-KERNELS: dict[int, tuple[str, ...]] = {
-    14: ("plain", "small", "large64", "large128", "wgmma_short", "wgmma_long", "wgmma_wide"),
-    21: ("plain", "small", "large64", "large128", "wgmma_wide"),
-}
 ALL = slice(None)
 
 
@@ -37,10 +34,9 @@ def rows_of(device: Any, x: Any, bits: int) -> DeviceRows:
 def kernels_for(device: Any, a: Operand) -> list[str]:
     return [
         name
-        for name in KERNELS[a.bits]
+        for name in (*compiled(device.architecture, a.bits), *WGMMA)
         if (a.padded % 128 == 0 or name in ("plain", "small", "large64"))
-        and (not name.startswith("wgmma") or device.architecture == "90")
-        and (name not in WGMMA or a.padded <= WGMMA[name].longest[a.bits])
+        and (name not in WGMMA or (device.architecture == "90" and a.padded <= WGMMA[name].longest.get(a.bits, 0)))
     ]
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from auditkit.errors import MachineFault, Unsupported, UsageError
 from auditkit.numerics import reference, self_test
+from auditkit.numerics.arrays import F32
 from auditkit.replay import machine
 from auditkit.replay.backend import Backend, choose
 from auditkit.replay.doctor import examine
@@ -55,6 +58,20 @@ def test_one_bad_worker_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(self_test, "run", run)
     with pytest.raises(MachineFault, match="flushed"):
         Backend(reference, 4, "cpu").self_test()
+
+
+def test_products_of_the_shapes_of_models_are_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A BLAS that is wrong for large products alone."""
+    dot = reference.dot
+
+    def spoilt(a: Any, b: Any) -> F32:
+        made = dot(a, b)
+        return made if made.size < 1000 else np.nextafter(made, np.float32(9))
+
+    monkeypatch.setattr(reference, "dot", spoilt)
+    self_test.run(reference)
+    with pytest.raises(MachineFault, match="wide answer of dot_14_320"):
+        Backend(reference, 1, "numpy").self_test()
 
 
 def test_doctor_of_a_sound_machine(tmp_path: Path) -> None:

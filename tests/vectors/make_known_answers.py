@@ -1,8 +1,8 @@
-"""Makes the digests that the self-test compares with: auditkit/numerics/known_answers.json.
+"""Makes the digests that the self-test compares with: known_answers.json and wide_answers.json of auditkit/numerics.
 
-    python -m tests.vectors.make_known_answers [FILE]
+    python -m tests.vectors.make_known_answers [FOLDER]
 
-tests/vectors/test_make_known_answers.py makes the file again and compares every byte.
+tests/vectors/test_make_ops.py makes the files again and compares every byte.
 """
 
 from __future__ import annotations
@@ -11,17 +11,25 @@ import json
 import sys
 from pathlib import Path
 
-from auditkit.numerics import reference
+from auditkit.formats.digest import Digest
+from auditkit.numerics import reference, wide_answers
 from auditkit.numerics.known_answers import COMMON, PROBES, answer
 
-FILE = Path(__file__).resolve().parents[2] / "auditkit" / "numerics" / "known_answers.json"
+FOLDER = Path(__file__).resolve().parents[2] / "auditkit" / "numerics"
 
 
-def encode() -> bytes:
-    """The file's bytes: one digest a line, sorted by op."""
+def files() -> dict[str, bytes]:
+    """The files' bytes by name: one digest a line, sorted by op."""
     digests = {name: answer(name, reference) for name in PROBES} | {name: make() for name, make in COMMON.items()}
+    wide = {name: wide_answers.answer(name, reference) for name in wide_answers.PROBES}
+    return {"known_answers.json": _encoded(digests), "wide_answers.json": _encoded(wide)}
+
+
+def _encoded(digests: dict[str, Digest]) -> bytes:
     return (json.dumps(digests, indent=0, sort_keys=True) + "\n").encode("ascii")
 
 
 if __name__ == "__main__":
-    (Path(sys.argv[1]) if len(sys.argv) > 1 else FILE).write_bytes(encode())
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    for name, data in files().items():
+        (folder / name).write_bytes(data)

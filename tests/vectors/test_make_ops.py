@@ -30,8 +30,9 @@ def test_generator_makes_the_committed_bytes(op: str, made: dict[str, dict[str, 
 
 
 def test_generator_makes_the_committed_known_answers() -> None:
-    assert make_known_answers.encode() == make_known_answers.FILE.read_bytes()
-    assert make_known_answers.FILE.parent == Path(self_test.__file__).parent
+    for name, data in make_known_answers.files().items():
+        assert data == (make_known_answers.FOLDER / name).read_bytes()
+    assert make_known_answers.FOLDER == Path(self_test.__file__).parent
 
 
 @pytest.mark.parametrize("op", FILES)

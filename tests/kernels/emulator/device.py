@@ -207,7 +207,8 @@ class EmulatedDevice:
         if kernel not in kernels:
             raise EmulationError(f"{op}.cu has no kernel {kernel}; it has {', '.join(sorted(kernels))}")
         row = kernels[kernel]
-        self._check_shape(row, blocks, block, shared, int(loaded.emu_static_bytes()))
+        static = int(loaded.emu_static_bytes()) - 1  # the mark before it; padding counts
+        self._check_shape(row, blocks, block, shared, static)
         values = _arguments(kernel, row.kinds.decode(), args, self._buffers)
         self.launches.append((op, kernel))
         options = _Options(
@@ -227,6 +228,10 @@ class EmulatedDevice:
         if failed:
             raise EmulationError(_with_place(path, message.value.decode()))
 
+    def kernels(self, op: str) -> set[str]:
+        """The names of the kernels of cuda/<op>.cu."""
+        return set(self._library(op)[2])
+
     def _library(self, op: str) -> tuple[Path, ctypes.CDLL, dict[str, Kernel]]:
         found = self._libraries.get(op)
         if found is None:
@@ -243,7 +248,7 @@ class EmulatedDevice:
         problems = {
             f"a grid of {grid}": len(grid) > 3 or grid[0] >= 1 << 31 or max((*grid[1:], 0)) > 65535 or min(grid) < 0,
             f"{block} threads a block": not 1 <= block <= (row.bound or 1024),
-            f"{static} bytes of static shared memory": static > STATIC_LIMIT + 256,  # padding counts
+            f"{static} bytes of static shared memory": static > STATIC_LIMIT + 256,
             f"a grid of {grid} in clusters of {row.cluster}": row.cluster > 4 or grid[0] % max(1, row.cluster) != 0,
             "static shared memory in a cluster": row.cluster > 1 and static > 256,
             f"{static} + {shared} bytes of shared memory, more than {limit}": static + shared > limit,
