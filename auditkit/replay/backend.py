@@ -48,9 +48,7 @@ class Backend:
     threads: int
     device: str
     chosen: str = "asked for"
-    wide: ClassVar[tuple[str, ...]] = tuple(
-        wide_answers.DOTS
-    )  # answers of the self-test: BLAS has a way for each shape
+    wide: ClassVar[tuple[str, ...]] = tuple(wide_answers.DOTS)  # of the self-test: a BLAS has a way for each shape
 
     @property
     def holds(self) -> bool:
