@@ -64,36 +64,37 @@ def choose_layout(
     """
     profile = profile or profile_of(cuda)
     for count in _workers(threads, cuda):
-        layout = _worst(recipes, Plan(workers=count), cuda, profile, following)
-        if limits.fit(layout.need):
-            return layout
+        if limits.fit(_need(recipes, plan := Plan(workers=count), cuda, following)):
+            return _layout(recipes, plan, cuda, profile, following)
     cuts = _all_cuts(recipes, cuda)
     quickest = sorted((_seconds(recipes, plan, cuda, profile), number, plan) for number, plan in enumerate(
         replace(plan, cuts=cuts[0]) for plan in _plans(recipes, cuda)))  # fmt: skip
-    best: tuple[float, Layout] | None = None
+    best: tuple[float, Plan] | None = None
     for least, _, plan in quickest:
         if best is not None and least >= best[0]:
             break  # none of the rest can be quicker, however it is cut
-        if not limits.fit(_worst(recipes, replace(plan, cuts=cuts[-1]), cuda, profile, following).need):
+        if not limits.fit(_need(recipes, replace(plan, cuts=cuts[-1]), cuda, following)):
             continue
         for cut in cuts:
             found = replace(plan, cuts=cut)
             seconds = _seconds(recipes, found, cuda, profile)
-            if (best is None or seconds < best[0]) and limits.fit(
-                (layout := _worst(recipes, found, cuda, profile, following)).need
-            ):
-                best = seconds, layout
+            if (best is None or seconds < best[0]) and limits.fit(_need(recipes, found, cuda, following)):
+                best = seconds, found
     if best is not None:
-        return best[1]
+        return _layout(recipes, best[1], cuda, profile, following)
     raise _too_little(leanest(recipes, cuda, following=following).need, limits, cuda)
 
 
 def leanest(recipes: Sequence[Recipe], cuda: bool, *, following: bool = False) -> Layout:
     """The plan that needs the least memory; following: as `choose_layout`."""
-    profile, last = profile_of(cuda), _all_cuts(recipes, cuda)[-1]
+    last = _all_cuts(recipes, cuda)[-1]
     plans = (Plan(), *(replace(plan, cuts=last) for plan in _plans(recipes, cuda)))
-    found = [_worst(recipes, plan, cuda, profile, following) for plan in plans]
-    return min(found, key=lambda layout: (layout.need.memory + layout.need.host, layout.need.disk))
+
+    def size(plan: Plan) -> tuple[int, int]:
+        need = _need(recipes, plan, cuda, following)
+        return need.memory + need.host, need.disk
+
+    return _layout(recipes, min(plans, key=size), cuda, profile_of(cuda), following)
 
 
 def _too_little(need: Bytes, limits: Limits, cuda: bool) -> Unsupported:
@@ -156,14 +157,21 @@ def table_rows(sizes: Sizes) -> list[int]:
     return found
 
 
-def _worst(recipes: Sequence[Recipe], plan: Plan, cuda: bool, profile: Profile, following: bool) -> Layout:
-    """The plan with the largest of its needs under the recipes."""
+def _need(recipes: Sequence[Recipe], plan: Plan, cuda: bool, following: bool) -> Bytes:
+    """The largest of a plan's needs under the recipes."""
     needs = [
         piece_bytes(recipe, plan, cuda, following=following) if plan.pieces else plain_bytes(recipe, plan.workers, cuda)
         for recipe in recipes
     ]
     largest = max(needs, key=lambda need: need.memory)
-    need = replace(largest, host=max(n.host for n in needs), disk=max(n.disk for n in needs))
+    if len(needs) == 1:
+        return largest
+    return replace(largest, host=max(n.host for n in needs), disk=max(n.disk for n in needs))
+
+
+def _layout(recipes: Sequence[Recipe], plan: Plan, cuda: bool, profile: Profile, following: bool) -> Layout:
+    """The plan with what it needs and how long it takes."""
+    need = _need(recipes, plan, cuda, following)
     if not plan.pieces:
         return Layout(plan, need)
     sizes = max((sizes_of(recipe, cuda) for recipe in recipes), key=lambda found: found.tokens)

@@ -54,7 +54,7 @@ class Sizes:
     recipe: Recipe
     cuda: bool
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """Of a micro-batch."""
         return self.recipe.batch.micro_batch_sequences * self.recipe.model.context_length
@@ -78,18 +78,18 @@ class Sizes:
     def _layer(self) -> Iterable[ParamSpec]:
         return (s for s in parameter_table(self.recipe.model) if s.name.startswith(layer_prefix(0)))
 
-    @property
+    @cached_property
     def table(self) -> int:
         """Elements of a vocabulary table."""
         return self.recipe.model.vocab_size * self.recipe.model.hidden_size
 
-    @property
+    @cached_property
     def sum_bytes(self) -> int:
         """Bytes a parameter of the running sums: an integer, or with a fold a sum a level."""
         fold = self.recipe.numerics.fold
         return 4 * (len(fold) + 1) if fold else 8
 
-    @property
+    @cached_property
     def terms(self) -> int:
         """Bytes an element of a gradient's terms: none on a card, which adds and hashes them, but for a fold."""
         return 0 if self.cuda and not self.recipe.numerics.fold else 8
@@ -100,12 +100,12 @@ class Sizes:
             return 4
         return (3 if bits == 14 else 6) if self.cuda else 8
 
-    @property
+    @cached_property
     def body(self) -> int:
         """Bytes an element of rows of the body's products."""
         return self.row_bytes(self.recipe.numerics.body_bits)
 
-    @property
+    @cached_property
     def head(self) -> int:
         """Bytes an element of rows of the head's products."""
         return self.row_bytes(self.recipe.numerics.head_bits)
@@ -121,7 +121,7 @@ class Sizes:
         kept = self.tokens * (each * operands + 4 * floats + self.body * (queries + 2 * keys))
         return kept + (0 if self.cuda else self._weights)
 
-    @property
+    @cached_property
     def _weights(self) -> int:
         """Bytes of the attention weights that the reference keeps: of short sequences only."""
         model = self.recipe.model
@@ -141,12 +141,12 @@ class Sizes:
         }  # fmt: skip
         return 4 * self.tokens * sum(elements[name] for name in keep)
 
-    @property
+    @cached_property
     def stream(self) -> int:
         """Bytes of what enters a layer, of one micro-batch."""
         return 4 * self.tokens * self.recipe.model.hidden_size
 
-    @property
+    @cached_property
     def tables(self) -> int:
         """Vocabulary tables."""
         return 1 if self.recipe.model.tied_head else 2
@@ -177,17 +177,17 @@ class Sizes:
         attention = self.tokens * (4 * (4 * queries + 2 * model.hidden_size + 2 * keys) + rows * self.body * queries)
         return max(mlp, attention + self.attention(key_heads))
 
-    @property
+    @cached_property
     def later(self) -> int:
         """Bytes of a few rows of a weight in binary64 and their product."""
         return min(LATER_BYTES, 24 * max(self.matrix, self.table))
 
-    @property
+    @cached_property
     def reading(self) -> int:
         """Bytes of the buffers of files."""
         return min(READ_BYTES, (4 << 20) + 16 * self.parameters)
 
-    @property
+    @cached_property
     def rows_of_layer(self) -> int:
         """Bytes of a layer's weights in fixed point, both ways; a CPU makes a few at a time."""
         return 2 * self.body * self.layer if self.cuda else self.later

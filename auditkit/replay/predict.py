@@ -7,7 +7,8 @@ three. On a processor files come and go before or after the work. docs/performan
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 from auditkit.model.kept_results import ATTENTION, GATE, KEYS, MID, QUERIES, UP, VALUES
 from auditkit.model.plan import Place, Plan
@@ -155,7 +156,8 @@ def _part(name: str, compute: float, profile: Profile, moves: Sequence[_Move]) -
 def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
     """Layers are run again beside the copies of the backward pass: the two are one part where they overlap."""
     again, backward = parts[2], parts[3]
-    both = replace(backward, name="backward, and what runs again", compute=again.compute + backward.compute)
+    name, compute = "backward, and what runs again", again.compute + backward.compute
+    both = Part(name, compute, backward.to_device, backward.to_host, backward.disk)
     return *parts[:2], both, *parts[4:]
 
 
@@ -173,29 +175,29 @@ class _Costs:
     sizes: Sizes
     profile: Profile
 
-    @property
+    @cached_property
     def products(self) -> float:
         """Of a layer's products forward."""
         return self.sizes.tokens * float(self.sizes.layer) / self.profile.products
 
-    @property
+    @cached_property
     def attention(self) -> float:
         """Of a layer's attention forward."""
         return attention_products(self.sizes) / self.profile.attention
 
-    @property
+    @cached_property
     def elementwise(self) -> float:
         """Of what is elementwise in a layer's forward pass."""
         model = self.sizes.recipe.model
         width = 8 * model.hidden_size + 4 * model.ffn_size
         return self.sizes.tokens * float(width) / self.profile.elements
 
-    @property
+    @cached_property
     def forward(self) -> float:
         """Of a layer."""
         return self.products + self.attention + self.elementwise
 
-    @property
+    @cached_property
     def backward(self) -> float:
         """Of a layer."""
         return 2 * self.products + self.profile.backward * self.attention + 2 * self.elementwise
@@ -215,17 +217,17 @@ class _Costs:
         scores = 0.0 if ATTENTION in plan.keep else self.attention
         return self.sizes.tokens * made / self.profile.products + scores + self.elementwise
 
-    @property
+    @cached_property
     def logits(self) -> float:
         """Of what is elementwise in all logits and their gradient."""
         return 3.0 * self.sizes.tokens * self.sizes.recipe.model.vocab_size / self.profile.elements
 
-    @property
+    @cached_property
     def head_product(self) -> float:
         """Of one of the head's three products."""
         return self.sizes.tokens * float(self.sizes.table) / self.profile.head
 
-    @property
+    @cached_property
     def head(self) -> float:
         """Of the head, forward and backward."""
         return 3 * self.head_product + self.logits
@@ -234,7 +236,7 @@ class _Costs:
         """Of columns of the logits that are made again, and of weights that are rounded for each chunk of rows."""
         return self.head_product + self.logits / 2 + 2.0 * chunks * self.sizes.table / self.profile.elements
 
-    @property
+    @cached_property
     def sums(self) -> float:
         """Of gradients that are hashed and added up."""
         return 4.0 * self.sizes.parameters / self.profile.elements
