@@ -61,7 +61,6 @@ def verify(
     `steps` may also be a list in words ("3,17,20:25"); `part` is "I/N": of the steps those of the I-th of N machines.
     `micro_batches` ("0-3,7", "all", numbers) audits these alone of one `step`, without its update; `replay_to` replays
     up to it where the state is not published.
-
     `run` is the name of a bundled run, a path or a URL (default: the bundled run); `artifacts` a folder or URL that is
     tried first. `device` is "auto" or "cpu"; `backend` replaces the device's own; `paranoid` is "same" (all is computed
     twice, known answers in between) or "both" (on a GPU and the CPU); `memory` ("8GiB") how much may be used, by
