@@ -11,7 +11,8 @@ from auditkit.errors import AuditkitError
 from auditkit.formats import canonical
 from auditkit.formats.fields import Fields
 from auditkit.formats.times import check_time, seconds
-from auditkit.store.disk import reading, writing
+from auditkit.store.disk import reading
+from auditkit.trust.disk import writing
 from auditkit.verdict import Verdict
 
 FORMAT = "auditkit/nights/v1"

@@ -28,10 +28,10 @@ from auditkit.errors import AuditkitError, BadArtifact, Unavailable, UsageError
 from auditkit.formats.digest import Digest
 from auditkit.replay.report import Report, overall, utc_text
 from auditkit.replay.selection import in_words
-from auditkit.store.disk import writing
 from auditkit.store.progress import Clock, Progress, moment
 from auditkit.trust.beacon import Beacon
 from auditkit.trust.coverage import Coverage
+from auditkit.trust.disk import writing
 from auditkit.verdict import Verdict, worst
 
 FORMAT = "auditkit/night/v1"

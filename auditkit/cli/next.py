@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 KEYID_DIGITS = 64
 MOST_STEPS = 10_000_000
 
-Key = Annotated[
-    str, typer.Option("--key", metavar="KEYID|PEM", help="Whose steps: a key id, or the file of a key.")
-]
+Key = Annotated[str, typer.Option("--key", metavar="KEYID|PEM", help="Whose steps: a key id, or the file of a key.")]
 Count = Annotated[
     int | None, typer.Option("--count", parser=options.number, metavar="C", help="How many steps. Default: 1.")
 ]

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from auditkit.errors import Unsupported
 from auditkit.formats.digest import Hasher, content_digest
+from auditkit.store.disk import reason
 from auditkit.store.owner import is_own
 
 # Nothing here lets a compiler change a result: no fast-math, no contraction, and with AVX2 alone no fused operation to
@@ -57,21 +58,27 @@ def find(cache: Path) -> Path | None:
 
 
 def make(cache: Path | None) -> Path:
-    """The library compiled now, into the cache; without one, or where others can write there, into temporary files.
+    """The library compiled now, into the cache; into temporary files where there is none that takes it, or where others
+    can write there.
 
     Raises Unsupported on another kind of machine, without a compiler, where it refuses, or nothing can be written.
     """
     if not _is_known():
         raise Unsupported("the C ops are for Linux and macOS on x86-64", hint="--device cpu")
     try:
-        folder = None if cache is None else cache / FOLDER
-        if folder is not None:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder is None or not is_own(folder):
-            folder = Path(tempfile.mkdtemp(prefix="auditkit-"))
-        return _compile(compiler(), _key(), folder)
+        folder = None if cache is None else _own(cache / FOLDER)
+        return _compile(compiler(), _key(), folder or Path(tempfile.mkdtemp(prefix="auditkit-")))
     except OSError as error:
-        raise Unsupported(f"the C ops cannot be compiled: {error}") from error
+        raise Unsupported(f"the C ops cannot be compiled: {reason(error)}") from error
+
+
+def _own(folder: Path) -> Path | None:
+    """The folder, made where it is missing; None where it cannot be written, or by others as well."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return folder if is_own(folder) and os.access(folder, os.W_OK) else None
 
 
 def _is_known() -> bool:

@@ -26,9 +26,10 @@ from auditkit.formats.limits import LIMITS
 from auditkit.registry.checking import stored_form
 from auditkit.registry.database import Database, New, add_run, append, count
 from auditkit.registry.engine import Session
-from auditkit.store.disk import reading, writing
+from auditkit.store.disk import reading
 from auditkit.store.progress import Progress
 from auditkit.trust.attested import read_attestation
+from auditkit.trust.disk import writing
 from auditkit.trust.keys import PublicKey
 
 FORMAT = "auditkit/registry-backup/v1"

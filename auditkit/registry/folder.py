@@ -19,8 +19,8 @@ from auditkit.registry.database import Database
 from auditkit.registry.engine import Engine
 from auditkit.registry.limits import REGISTRY_LIMITS
 from auditkit.registry.sqlite import SqliteEngine
-from auditkit.store.disk import writing
 from auditkit.trust import key_files, notes
+from auditkit.trust.disk import writing
 from auditkit.trust.keys import PrivateKey, load_private, new_key, save_private
 
 EXTRA = "pip install 'auditkit-verifier[registry]'"

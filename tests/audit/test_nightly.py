@@ -11,7 +11,7 @@ from auditkit.audit import history
 from auditkit.audit.assigned import NO_KEY
 from auditkit.audit.history import History
 from auditkit.audit.nightly import HISTORY, Plan, nightly
-from auditkit.errors import UsageError
+from auditkit.errors import Unsupported, UsageError
 from auditkit.formats.times import time_text
 from auditkit.replay.run import open_run
 from auditkit.trust import beacon
@@ -176,6 +176,13 @@ def test_a_mismatch_fails_the_night_and_its_evidence_is_kept(make: Make, parts: 
 def test_no_checkpoints_are_kept_of_a_match(make: Make, honest: Path, tmp_path: Path) -> None:
     night = nightly(Plan(), make(honest, evidence=lambda: {"served": b"one"}), tmp_path)
     assert sorted(p.name for p in night.folder.iterdir()) == ["report.json", "result.json"]
+
+
+def test_a_folder_that_cannot_be_made_is_not_taken_for_the_cache(make: Make, honest: Path, tmp_path: Path) -> None:
+    (tmp_path / "nights").write_bytes(b"")
+    with pytest.raises(Unsupported, match="nights") as error:
+        nightly(Plan(), make(honest), tmp_path / "nights")
+    assert error.value.hint == "choose a folder that can be written, or make room"
 
 
 def test_a_night_of_the_same_second_is_not_overwritten(make: Make, honest: Path, tmp_path: Path) -> None:

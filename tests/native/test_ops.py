@@ -172,6 +172,13 @@ def test_where_others_can_write_it_is_compiled_elsewhere(tmp_path: Path) -> None
     shutil.rmtree(made.parent)
 
 
+def test_a_cache_that_takes_nothing_is_done_without(compiled: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_bytes(b"no folder")
+    made = make(tmp_path / "cache")
+    assert tmp_path not in made.parents and made.exists()
+    shutil.rmtree(made.parent)
+
+
 def test_a_library_that_does_not_load_is_compiled_anew(tmp_path: Path, compiled: Path) -> None:
     data = b"no library"
     put(tmp_path, f"{compiled.name.split('-')[0]}-{content_digest(data)}.so", data)
