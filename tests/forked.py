@@ -110,9 +110,11 @@ class Forked:
 Process = Forked | subprocess.Popen[str]
 
 
-def start(code: str, arguments: Sequence[str], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> Process:
+def start(
+    code: str, arguments: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> Process:
     """A process that does what `python -c CODE ARGUMENTS` would, its output in pipes."""
-    chosen = dict(os.environ if env is None else env)
+    cwd, chosen = cwd or Path.cwd(), dict(os.environ if env is None else env)
     if not FORKS:
         command = [sys.executable, "-c", code, *arguments]
         pipe = subprocess.PIPE
@@ -142,7 +144,12 @@ class Done:
 
 
 def run(
-    code: str, arguments: Sequence[str], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None, timeout: float = 120
+    code: str,
+    arguments: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 120,
 ) -> Done:
     """What `python -c CODE ARGUMENTS` ends with."""
     process = start(code, arguments, cwd=cwd, env=env)

@@ -50,6 +50,11 @@ def test_an_exception_leaves_its_trace() -> None:
     assert done.stderr.startswith("Traceback") and done.stderr.endswith("ValueError: why\n")
 
 
+def test_it_begins_where_its_parent_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert forked.run("import os; print(os.getcwd())", []).stdout == f"{tmp_path}\n"
+
+
 def test_it_is_asked_while_it_runs() -> None:
     with forked.start("import sys, time; print('here', flush=True); time.sleep(60)", []) as child:
         assert child.stdout is not None and child.stdout.readline() == "here\n"

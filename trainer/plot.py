@@ -22,8 +22,9 @@ def plot_loss(metrics: Path, target: Path, *, title: str) -> None:
     except ImportError as error:
         raise Unsupported("matplotlib is not installed", hint="pip install 'auditkit-verifier[trainer]'") from error
     # A Figure with its own canvas, not pyplot: no global state, no display.
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
+    # Margins with room for every label: a layout that finds them itself draws everything twice.
+    figure = Figure(figsize=(8, 4.5))
+    axes = figure.subplots(gridspec_kw={"left": 0.09, "right": 0.87, "bottom": 0.12, "top": 0.92})
     steps = [row["step"] for row in rows]
     known = [row for row in rows if row.get("skipped") != NO_RESULT]  # others have no loss
     at, losses = [row["step"] for row in known], [row["loss"] for row in known]

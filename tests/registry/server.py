@@ -70,7 +70,8 @@ def running(folder: Path, *options: str, policy: Path | None = None) -> Iterator
     policy = policy or write_policy(folder.parent / "policy.toml")
     words = ["registry", "serve", str(folder), "--run", RUN, "--policy", str(policy), "--port", "0", *options]
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    process = forked.start(forked.AUDITKIT, words, env={**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1"})
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1"}
+    process = forked.start(forked.AUDITKIT, words, env=environment, cwd=ROOT)
     server = Server(process)
     thread = threading.Thread(target=server.listen, daemon=True)
     thread.start()

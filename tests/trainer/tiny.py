@@ -111,7 +111,8 @@ def resume(work: Path, *more: str) -> int:
 
 def start_child(arguments: list[str], *, before: str = "") -> forked.Process:
     """Start a trainer process; `before` is Python to run in it first."""
-    return forked.start(f"import sys\n{before}\nfrom trainer.cli import main\nsys.exit(main(sys.argv[1:]))", arguments)
+    code = f"import sys\n{before}\nfrom trainer.cli import main\nsys.exit(main(sys.argv[1:]))"
+    return forked.start(code, arguments, cwd=ROOT)
 
 
 def bits(work: Path) -> dict[str, bytes]:
