@@ -127,18 +127,30 @@ def cubin(op: str, architecture: str, compiler: Compiler, cache: Path | None) ->
     A cache entry is used only if its own digest fits; one that cannot be read or written is done without.
     Raises Unsupported when the compiler refuses.
     """
-    options = (f"--gpu-architecture=sm_{target(op, architecture)}", *OPTIONS)
-    text = source(op)
+    options, text = _options(op, architecture), source(op)
     if cache is None:
         return compiler(text, f"{op}.cu", options)
     key = _key(text, options, compiler.version)
-    path = cache / f"{key}.cubin"
+    path = _entry(cache, key)
     if (kept := _read(path, key)) is not None:
         return kept
     made = compiler(text, f"{op}.cu", options)
     with contextlib.suppress(OSError):  # a read-only or full cache costs time, never correctness
         _write(path, key, made)
     return made
+
+
+def is_kept(op: str, architecture: str, version: str, cache: Path) -> bool:
+    """Whether a cache has an entry for what `cubin` gives, whatever it holds. version: the compiler's."""
+    return _entry(cache, _key(source(op), _options(op, architecture), version)).exists()
+
+
+def _options(op: str, architecture: str) -> tuple[str, ...]:
+    return f"--gpu-architecture=sm_{target(op, architecture)}", *OPTIONS
+
+
+def _entry(cache: Path, key: str) -> Path:
+    return cache / f"{key}.cubin"
 
 
 def _key(text: bytes, options: tuple[str, ...], version: str) -> str:

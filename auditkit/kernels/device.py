@@ -22,10 +22,12 @@ import numpy.typing as npt
 
 from auditkit.errors import AuditkitError, MachineFault, Unsupported, UsageError
 from auditkit.kernels import faults
+from auditkit.kernels.ahead import compile_ahead
 from auditkit.kernels.compile import OLDEST, Compiler, Nvrtc, cubin
 from auditkit.kernels.memory import Memory
 from auditkit.kernels.returned import Returned
 from auditkit.kernels.transfers import Transfers
+from auditkit.store.progress import Progress
 
 Array: TypeAlias = Any  # a C-contiguous cupy.ndarray: memory with a dtype and a shape
 P = ParamSpec("P")
@@ -118,8 +120,7 @@ class Device:
         count = _visible(self.cupy)
         if not 0 <= index < count:
             raise UsageError(f"there is no CUDA device {index}: {count} visible, numbered from 0")
-        self.index = index
-        self.recording = False
+        self.index, self.recording = index, False
         self.returned = Returned()  # what is to be compared before anything is downloaded
         self._others = count > 1
         self._inside = 0  # how many `use` are under way
@@ -161,12 +162,9 @@ class Device:
         return self._memory.pool
 
     @property
+    @_guarded
     def name(self) -> str:
         """The card's name, e.g. `NVIDIA H200`."""
-        return self._name()
-
-    @_guarded
-    def _name(self) -> str:
         return str(self.cupy.cuda.runtime.getDeviceProperties(self.index)["name"].decode())
 
     @_guarded
@@ -354,6 +352,11 @@ class Device:
             self.cupy.cuda.driver.funcSetAttribute(found.ptr, _SHARED_ATTRIBUTE, shared)
         self._functions[key] = found, max(shared, allowed)
         return found
+
+    def prepare(self, processors: int, progress: Progress) -> None:
+        """Compile all kernels that the cache lacks, by as many processes; without a cache, when they are needed."""
+        if isinstance(self._compiler, Nvrtc) and self._cache is not None:
+            compile_ahead(self.architecture, self._compiler.version, self._cache, processors, progress)
 
     def _module(self, op: str) -> Any:
         module = self._modules.get(op)

@@ -78,7 +78,7 @@ def verify(
     draft = _Draft(default_run() if named is None else named, selection, on_step, micro_batches, replay_to)
     try:  # before anything is fetched: a machine that cannot calculate, or a device that is not there, ends it here
         moment(clock or SystemClock())
-        ready = draft.ready(backend or choose(device, threads))
+        ready = draft.ready(backend or choose(device, threads), progress or Silent())
         twice = second(paranoid, ready, threads)
         draft.checking = 1  # manifest
         draft.run = open_run(draft.name, artifacts=nearer, cache_dir=folder, offline=offline, progress=downloads)
@@ -116,9 +116,10 @@ class _Draft:
         self.steps: list[StepReport] = []
         self.log: tuple[str, ...] | None = None  # what the check of the signed log left open
 
-    def ready(self, backend: Backend) -> Backend:
+    def ready(self, backend: Backend, progress: Progress) -> Backend:
         """Take a back end that passes its self-test. Raises MachineFault or Unsupported."""
         self.backend, self.self_test = backend, "failed"
+        backend.prepare(progress)
         backend.self_test()
         self.self_test = "passed"
         return backend

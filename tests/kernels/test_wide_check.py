@@ -10,6 +10,7 @@ import pytest
 
 from auditkit.errors import MachineFault
 from auditkit.kernels import wide_check
+from auditkit.kernels.ahead import OPS, OPS_SM90
 from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.source import source_folder
 from auditkit.numerics import reference, self_test, wide_answers
@@ -58,6 +59,7 @@ class TestEmulated:
         backend.self_test()
         there = {kernel for path in source_folder().glob("*.cu") for kernel in device.kernels(path.stem)}
         assert there - {kernel for _, kernel in device.launches} == NO_STEP
+        assert {op for op, _ in device.launches} == {*OPS, *OPS_SM90}  # which are compiled ahead
 
 
 # Faults that only larger shapes meet: architecture, file, what stands there, what shall, the wide answer that is wrong,

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from auditkit.kernels.compile import target
 from auditkit.kernels.returned import Returned
+from auditkit.store.progress import Progress
 from tests.kernels.emulator.build import ROOT, Kernel, library, place_of
 
 GUARD = 512  # bytes before and after each buffer; buffers begin at multiples of 256, as cudaMalloc's do
@@ -142,6 +143,9 @@ class EmulatedDevice:
     def use(self) -> Iterator[None]:
         """As Device.use; there is no current device here."""
         yield
+
+    def prepare(self, processors: int, progress: Progress) -> None:
+        """As Device.prepare; libraries are built when they are needed."""
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> EmulatedArray:
         """Memory full of poison, between guard zones."""

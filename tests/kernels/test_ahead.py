@@ -1,0 +1,172 @@
+"""Kernels compiled ahead: by real processes, whose CuPy is a stand-in with an NVRTC that makes up what it compiles."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from auditkit.kernels import ahead
+from auditkit.kernels.ahead import OPS, OPS_SM90, compile_ahead
+from auditkit.kernels.backend import CudaOps
+from auditkit.kernels.compile import cubin
+from auditkit.replay.backend import CudaBackend
+from auditkit.replay.verify import verify
+from auditkit.store.progress import Silent
+from auditkit.verdict import Verdict
+from tests.kernels.emulator import EmulatedDevice
+from tests.kernels.on_devices import EMULATOR_MARKS
+
+NVRTC = """
+import os, time
+
+class NVRTCError(RuntimeError):
+    status = 6
+
+def getVersion():
+    return 13, 0
+
+def createProgram(text, name, headers, names):
+    with open(os.environ["STARTED"], "a") as file:
+        file.write(f"{os.getpid()} {name}\\n")
+    if name == os.environ.get("REFUSED"):
+        raise NVRTCError("no")
+    time.sleep(float(os.environ.get("SECONDS", "0")))
+    return len(text), name
+
+def compileProgram(program, options):
+    pass
+
+def getCUBIN(program):
+    return repr(program).encode()
+
+def getProgramLog(program):
+    return ""
+
+def destroyProgram(program):
+    pass
+"""
+
+
+@dataclass
+class Told(Silent):
+    """Progress that is remembered."""
+
+    said: list[Any] = field(default_factory=list)
+
+    def start(self, label: str, total: int, unit: str = "bytes") -> None:
+        self.said.append((label, total, unit))
+
+    def advance(self, n: int) -> None:
+        self.said.append(n)
+
+    def finish(self) -> None:
+        self.said.append("finish")
+
+
+def stand_in(text: bytes, name: str, options: tuple[str, ...]) -> bytes:
+    return repr((len(text.decode()), name)).encode()
+
+
+stand_in.version = "13.0"  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with a line for each compilation that has begun: process and source."""
+    package = tmp_path / "path" / "cupy" / "cuda"
+    package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").write_text("", encoding="utf-8")
+    (package / "nvrtc.py").write_text(NVRTC, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(package.parent.parent), os.environ.get("PYTHONPATH", "")]))
+    log = tmp_path / "started"
+    log.write_text("", encoding="utf-8")
+    monkeypatch.setenv("STARTED", str(log))
+    return log
+
+
+def compilations(started: Path) -> list[list[str]]:
+    return [line.split() for line in started.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize(("architecture", "ops"), [("80", OPS), ("90", OPS_SM90 + OPS)])
+def test_what_is_missing_is_compiled_once_by_several_processes(
+    architecture: str, ops: tuple[str, ...], tmp_path: Path, started: Path
+) -> None:
+    cache, told = tmp_path / "not" / "there", Told()
+    compile_ahead(architecture, "13.0", cache, 3, told)
+    found = compilations(started)
+    assert sorted(name for _, name in found) == sorted(f"{op}.cu" for op in ops)
+    assert 1 <= len({process for process, _ in found}) <= 3
+    label = f"compiling kernels for sm_{architecture}, kept in {cache}"
+    assert told.said == [(label, len(ops), "sources"), *[1] * len(ops), "finish"]
+    for op in ops:
+        cubin(op, architecture, stand_in, cache)  # type: ignore[arg-type]
+    assert len(list(cache.iterdir())) == len(ops)  # all of them were there
+    compile_ahead(architecture, "13.0", cache, 3, told)
+    assert len(compilations(started)) == len(ops) and told.said[-1] == "finish" and told.said.count("finish") == 1
+
+
+def test_a_source_that_is_refused_does_not_keep_the_others(
+    tmp_path: Path, started: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFUSED", "quantise.cu")
+    compile_ahead("80", "13.0", tmp_path / "cache", 2, Silent())
+    assert len(list((tmp_path / "cache").glob("*.cubin"))) == len(OPS) - 1
+
+
+def test_without_a_compiler_nothing_happens(tmp_path: Path) -> None:
+    told = Told()
+    compile_ahead("80", "13.0", tmp_path / "cache", 2, told)
+    assert not list((tmp_path / "cache").iterdir()) and told.said[-1] == "finish"
+
+
+def test_a_cache_that_cannot_be_used_starts_nothing(tmp_path: Path, started: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    told = Told()
+    compile_ahead("80", "13.0", tmp_path / "file", 2, told)
+    compile_ahead("80", "13.0", tmp_path / "file" / "below", 2, told)
+    assert not compilations(started) and not told.said
+
+
+def test_nobody_compiles_on_when_it_is_ended(tmp_path: Path, started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECONDS", "600")
+
+    def join(_thread: threading.Thread) -> None:
+        while len(compilations(started)) < 2:
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ahead.threading.Thread, "join", join)
+    with pytest.raises(KeyboardInterrupt):
+        compile_ahead("80", "13.0", tmp_path / "cache", 2, Silent())
+    for process, _ in compilations(started):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(process), 0)
+
+
+class TestEmulated:
+    pytestmark = EMULATOR_MARKS
+
+    def test_a_verification_tells_its_progress(self, tmp_path: Path) -> None:
+        asked = []
+
+        class Nameless(CudaBackend):
+            def describe(self) -> dict[str, str]:
+                return {}  # no driver
+
+        class Preparing(EmulatedDevice):
+            def prepare(self, processors: int, progress: Any) -> None:
+                asked.append((processors >= 1, progress))
+
+        device: Any = Preparing()
+        progress = Silent()
+        report = verify(str(tmp_path), step=3, backend=Nameless(CudaOps(device), 1, "emulated"), progress=progress)
+        assert asked[0] == (True, progress)
+        assert report.verdict is Verdict.UNAVAILABLE  # there is no run to go on with
