@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from auditkit.errors import BadArtifact, Unavailable, UsageError
+from auditkit.formats.fields import check_text
 from trainer.data.document import Limit
 from trainer.disk import read_bytes
 
 SUFFIX = ".txt"
+_RENAME = "documents are called by the names of their files: rename it"
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,16 @@ def open_folder(folder: Path, limit: Limit | None = None) -> TextFolder:
 
 
 def _name(path: Path) -> str:
+    """The document's name. BadArtifact where a corpus cannot have such a one: now, and not when all is tokenised."""
     name = unicodedata.normalize("NFC", path.name)
     try:
         name.encode("utf-8")
+        return check_text(name, f"{str(path)!r}: name")
     except UnicodeEncodeError as error:
-        raise BadArtifact(f"{path.name!r}: the file name is not valid Unicode") from error
-    return name
+        raise BadArtifact(f"{path.name!r}: the file name is not valid Unicode", hint=_RENAME) from error
+    except BadArtifact as error:
+        error.hint = _RENAME
+        raise
 
 
 def _decode(path: Path, data: bytes) -> str:

@@ -78,6 +78,16 @@ def test_what_is_no_folder_is_unavailable(tmp_path: Path) -> None:
         open_folder(tmp_path / "missing")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such names")
+@pytest.mark.optional("Windows has no file names with control characters")
+@pytest.mark.parametrize("name", ["a\nb.txt", "\x1b[31mred.txt", "\u202etxt.txt", "x" * 210 + ".txt"])
+def test_a_name_that_no_corpus_can_have_is_refused_before_anything_is_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"text")
+    with pytest.raises(BadArtifact, match="name: ") as error:
+        open_folder(tmp_path)
+    assert "rename it" in error.value.hint and error.value.message.isprintable()
+
+
 @pytest.mark.skipif(sys.platform == "darwin", reason="this file system normalises names itself")
 @pytest.mark.optional("on macOS two such names cannot exist")
 def test_two_names_that_are_one_in_nfc_are_refused(tmp_path: Path) -> None:
