@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.plugins.required", "tests.plugins.cache", "tests.plugins.longest", "tests.plugins.wide"]
+pytest_plugins = [f"tests.plugins.{name}" for name in ("required", "cache", "longest", "wide", "known_answers")]
 
 ROOT = Path(__file__).resolve().parent.parent
 GUARD = ROOT / "tests" / "guard"

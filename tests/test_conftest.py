@@ -6,9 +6,15 @@ import socket
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from auditkit.errors import MachineFault
+from auditkit.numerics import exact_dot, reference
+from auditkit.replay.backend import Backend
 from tests.conftest import ROOT
+from tests.ops import float_env
+from tests.plugins import known_answers
 from tests.plugins.longest import LONGEST, place
 
 LEAVE = "import socket; socket.create_connection(('192.0.2.1', 80), timeout=1)"
@@ -99,3 +105,49 @@ def test_the_longest_files_begin_first() -> None:
     files = ["a", "b", "b", LONGEST[1], LONGEST[0], LONGEST[1]]
     places = place(files)
     assert sorted(places, key=lambda name: places[name]) == [LONGEST[0], LONGEST[1], "b", "a"]
+
+
+@pytest.fixture
+def remembered(monkeypatch: pytest.MonkeyPatch) -> list[known_answers.Remembered]:
+    """The checks of known answers, as in a folder where they are remembered."""
+    assert len(known_answers.REMEMBERED) == 2
+    for check in known_answers.REMEMBERED:
+        monkeypatch.setattr(check, "active", True)
+    return known_answers.REMEMBERED
+
+
+def test_known_answers_are_computed_once_for_the_same_functions(remembered: list[known_answers.Remembered]) -> None:
+    backend = Backend(reference, 2, "cpu")
+    backend.self_test()
+    before = [check.calls for check in remembered]
+    backend.self_test()
+    assert [check.calls for check in remembered] == before
+
+
+def test_known_answers_of_a_function_that_was_replaced_are_computed(
+    remembered: list[known_answers.Remembered], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Backend(reference, 2, "cpu").self_test()
+    for module, name in ((reference, "dot"), (exact_dot, "round_sum")):
+        with monkeypatch.context() as lie:
+            right = getattr(module, name)
+            lie.setattr(module, name, lambda *x, right=right, **more: right(*x, **more) + np.float32(2**-20))
+            with pytest.raises(MachineFault, match="answer of"):
+                Backend(reference, 2, "cpu").self_test()
+
+
+def test_the_arithmetic_is_tested_every_time(remembered: list[known_answers.Remembered]) -> None:
+    Backend(reference, 2, "cpu").self_test()
+    with float_env.rounding(float_env.UP), pytest.raises(MachineFault):
+        Backend(reference, 2, "cpu").self_test()
+
+
+def test_other_ops_and_other_folders_compute_them() -> None:
+    assert not any(check.active for check in known_answers.REMEMBERED)
+    before = [check.calls for check in known_answers.REMEMBERED]
+    Backend(reference, 1, "cpu").self_test()
+    Backend(reference, 1, "cpu").self_test()
+    assert all(check.calls > first for check, first in zip(known_answers.REMEMBERED, before, strict=True))
+    assert known_answers.applies(ROOT / "tests" / "audit" / "test_attest.py")
+    for folder in ("ops", "kernels", "native", "faults", "measure", "model"):
+        assert not known_answers.applies(ROOT / "tests" / folder / "test_x.py")
