@@ -120,7 +120,8 @@ def test_keys_beside_attestations_are_known_by_their_file_names(tmp_path: Path) 
             KEYS[0].public.keyid: "alice",
             KEYS[1].public.keyid: "bob",
         }
-        assert [Path(refused.where).name for refused in found.refused] == ["secret.pem", "small-order.pem"]
+        assert [Path(refused.where).name for refused in found.refused] == ["small-order.pem"]
+        assert found.found.others == 1  # secret.pem, a private key, which is nobody's attestation
 
 
 def test_files_and_logs_together(log: Path, tmp_path: Path) -> None:
