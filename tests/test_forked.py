@@ -11,6 +11,10 @@ import pytest
 
 from tests import forked
 
+pytestmark = [pytest.mark.skipif(not forked.FORKS, reason="nothing is forked here")]
+if not forked.FORKS:
+    pytestmark.append(pytest.mark.optional("the jobs on Linux run these tests"))
+
 PROGRAMS = {
     "all that it is given": "import os, sys; print(sys.argv, os.getcwd(), dict(os.environ)['GIVEN'], __name__)",
     "both streams": "import sys; print('out \u00e9', end=''); print('err \\udc80', file=sys.stderr)",
@@ -32,8 +36,6 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_it_ends_as_one_of_its_own(name: str, tmp_path: Path) -> None:
-    if name == "a full disk" and not Path("/dev/full").exists():
-        pytest.skip("there is no /dev/full")
     env = {**os.environ, "GIVEN": "yes", "PYTHONUTF8": "1"}
     env.pop("PYTHONUNBUFFERED", None)
     command = [sys.executable, "-c", PROGRAMS[name], "a", "b c"]
@@ -76,8 +78,6 @@ def test_many_run_at_once_and_know_nothing_of_each_other() -> None:
     assert forked.run("import sys; print('left' in sys.modules)", []).stdout == "False\n"
 
 
-@pytest.mark.skipif(not forked.FORKS, reason="nothing is forked here")
-@pytest.mark.optional("the jobs on Linux run this test")
 def test_programs_find_their_modules_imported_and_torch_not() -> None:
     done = forked.run("import sys; print('auditkit.replay.verify' in sys.modules, 'torch' in sys.modules)", [])
     assert done.stdout == "True False\n"
