@@ -20,6 +20,7 @@ import torch
 
 from auditkit.kernels import exact_dot, exact_dot_sm90
 from auditkit.kernels.device import Device
+from auditkit.kernels.exact_dot_choice import compiled
 from bench.rows import Row
 
 SHAPES = (
@@ -85,7 +86,8 @@ def dot_rows(device: Device, status: Any, xs: Any, ws: Any, bits: int, where: st
     want = exact_dot.dot(device, *corner, kernel="plain")
     first = None
     wide = [name for name in WGMMA[bits] if "--wgmma" in sys.argv and a.padded <= LONGEST[name].get(bits, 0)]
-    for kernel in (*KERNELS, *wide):
+    there = [name for name in KERNELS if name in compiled(device.architecture, bits)]
+    for kernel in (*there, *wide):
         c = exact_dot.dot(device, a, b, kernel=kernel)
         same = same_bits(device, c[:CORNER, :CORNER], want) and (first is None or same_bits(device, c, first))
         first = c if first is None else first

@@ -24,6 +24,7 @@ import torch
 
 from auditkit.kernels import exact_dot
 from auditkit.kernels.device import Device
+from auditkit.kernels.exact_dot_choice import compiled
 from bench.exact_dot import CORNER, fastest, same_bits, sustained
 from bench.rows import Row
 
@@ -125,9 +126,11 @@ def roundings(device: Device, tokens: int, clock: Callable[..., float]) -> float
     return LAYERS * sum(of_width[width] for width in ROUNDED) + weights * tokens / STEP_TOKENS
 
 
-def rows(tokens: int, kernels: list[str], clock: Callable[..., float]) -> Iterator[Row]:
+def rows(tokens: int, asked: list[str] | None, clock: Callable[..., float]) -> Iterator[Row]:
     """Each shape, then the averages by work for each number of bits."""
     device, all_of = Device(), products(tokens)
+    portable = [name for name in ("large128",) if name in compiled(device.architecture, 21)]
+    kernels = asked or [*portable, CHOSEN]
     totals: dict[tuple[int, str], float] = {}
     stream = torch.cuda.ExternalStream(device.stream.ptr)  # one stream, so that one clock measures both
     with device.use(), torch.cuda.stream(stream):
@@ -155,11 +158,12 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, default=TOKENS, help="of a micro-batch")
-    parser.add_argument("--kernel", action="append", help="of exact_dot.dot; default: large128, chosen")
+    parser.add_argument(
+        "--kernel", action="append", help="of exact_dot.dot; default: large128 where the card has it, and chosen"
+    )
     parser.add_argument("--sustained", action="store_true", help="without rests: at the card's power limit")
     asked = parser.parse_args()
-    kernels = asked.kernel or ["large128", CHOSEN]
-    for row in rows(asked.tokens, kernels, sustained if asked.sustained else fastest):
+    for row in rows(asked.tokens, asked.kernel, sustained if asked.sustained else fastest):
         print(f"{row.name:52} {row.value:8.1f} {row.unit}  {row.note}", flush=True)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from auditkit.kernels.compile import Nvrtc, cubin, is_kept
 from auditkit.store.progress import Progress
 
-WORKERS = 4  # processes, at most: the longest source takes a quarter of the time of all
+WORKERS = 4  # processes, at most: the longest source takes a quarter of the time of all, or more
 # What a self-test or a step may launch, what takes longest first.
 OPS = (
     "exact_dot",
@@ -44,7 +44,7 @@ def compile_ahead(architecture: str, version: str, cache: Path, processors: int,
     """Compile what the cache lacks of all that an architecture may need. version: of NVRTC, which the cache names."""
     ops = (OPS_SM90 if architecture == "90" else ()) + OPS
     missing = [op for op in ops if not is_kept(op, architecture, version, cache)]
-    if not missing or not _is_writable(cache):
+    if not missing or not _is_usable(cache):
         return
     progress.start(f"compiling kernels for sm_{architecture}, kept in {cache}", len(missing), "sources")
     try:
@@ -53,10 +53,10 @@ def compile_ahead(architecture: str, version: str, cache: Path, processors: int,
         progress.finish()
 
 
-def _is_writable(cache: Path) -> bool:
+def _is_usable(cache: Path) -> bool:
     with contextlib.suppress(OSError):
         cache.mkdir(parents=True, exist_ok=True)
-        return os.access(cache, os.W_OK)
+        return os.access(cache, os.R_OK | os.W_OK | os.X_OK)
     return False
 
 

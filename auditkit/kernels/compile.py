@@ -142,7 +142,8 @@ def cubin(op: str, architecture: str, compiler: Compiler, cache: Path | None) ->
 
 def is_kept(op: str, architecture: str, version: str, cache: Path) -> bool:
     """Whether a cache has an entry for what `cubin` gives, whatever it holds. version: the compiler's."""
-    return _entry(cache, _key(source(op), _options(op, architecture), version)).exists()
+    path = _entry(cache, _key(source(op), _options(op, architecture), version))
+    return os.path.exists(path)  # also where the folder may not be searched, and Path.exists raises
 
 
 def _options(op: str, architecture: str) -> tuple[str, ...]:

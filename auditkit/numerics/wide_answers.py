@@ -26,7 +26,7 @@ ODD, SHORT, LONG = 320, 384, 4096
 
 
 def _rows(stream: int, count: int, width: int) -> F32:
-    """Usual rows, one of zeros, one of subnormal numbers and one of large ones."""
+    """Usual rows, one of them zeros, (count, width) float32; of five, one is of subnormal numbers and one of large."""
     made = floats(stream, count, width).copy()
     made[1] = 0.0
     if count > 4:

@@ -135,6 +135,24 @@ def test_a_cache_that_cannot_be_used_starts_nothing(tmp_path: Path, started: Pat
     assert not compilations(started) and not told.said
 
 
+def test_a_cache_that_may_not_be_searched_starts_nothing(
+    tmp_path: Path, started: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is root may do everything, so the system's answers are given here."""
+    stat, cache = os.stat, tmp_path / "cache"
+    cache.mkdir()
+
+    def refused(path: Any, *more: Any, **options: Any) -> os.stat_result:
+        if str(path).startswith(str(cache) + os.sep):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, *more, **options)
+
+    monkeypatch.setattr(os, "stat", refused)
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.X_OK)
+    compile_ahead("80", "13.0", cache, 2, Silent())
+    assert not compilations(started)
+
+
 def test_nobody_compiles_on_when_it_is_ended(tmp_path: Path, started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECONDS", "600")
 
