@@ -1,12 +1,12 @@
 """Attention on a CUDA card, forward and backward: time, memory, and torch's fused bfloat16 attention beside it.
 
     python -m bench.attention [--batch 4] [--heads 16] [--keys 4] [--tokens 4096] [--dim 128] [--window 0 1024]
-                              [--bits 14] [--rows 16384] [--chunks] [--stored] [--profile]
+                              [--bits 14] [--rows 16384] [--chunks] [--profile]
 
 Times are the least of some calls, by the device's own events, and hold the launches from Python. Useful arithmetic is
 that of the pairs which see each other, two products forward and five backward. --profile says where the time goes, a
-launch at a time. --chunks measures the kernels with scores in memory too, where others are chosen, --stored the
-backward pass with e and dS in memory (sm_90); --rows tries other chunks: so many rows of queries, half as many of keys.
+launch at a time. --chunks measures the kernels with scores in memory too, where others are chosen; --rows tries other
+chunks: so many rows of queries, half as many of keys.
 Torch is measured where it is installed; a window is a mask there.
 """
 
@@ -26,7 +26,6 @@ from auditkit.kernels.device import Device
 
 REPEATS = 5
 PRODUCTS = {"forward": 2, "backward": 5}  # for each pair of query and key
-WAYS = ("chunks", "stored")  # beside what is chosen
 
 
 class Times:
@@ -59,7 +58,7 @@ def main() -> None:
     print(device.describe())
     for window in asked.window:
         with device.use():
-            for way in ("chosen", *(name for name in WAYS if getattr(asked, name))):
+            for way in ("chosen", "chunks") if asked.chunks else ("chosen",):
                 _ours(device, asked, window, way)
                 if asked.profile:
                     _profile(device, asked, window, way)
@@ -73,7 +72,7 @@ def _arguments() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--window", type=int, nargs="+", default=[0, 1024])
     parser.add_argument("--rows", type=int, default=0, help="rows of queries of a chunk's result")
-    for name in (*WAYS, "profile"):
+    for name in ("chunks", "profile"):
         parser.add_argument(f"--{name}", action="store_true")
     return parser.parse_args()
 
@@ -96,7 +95,7 @@ def _ours(device: Device, asked: argparse.Namespace, window: int, way: str) -> N
     """Both passes, and the most memory that they held besides their inputs."""
     status = device.zeros((1,), np.uint32)
     q, k, v, dout = map(device.upload, _inputs(asked))
-    times, options, found = Times(device), _options(asked, window, way), _backward(way)
+    times, options, found = Times(device), _options(asked, window, way), {"chunks": way == "chunks"}
     _, cache = attention_forward(device, status, q, k, v, **options)
     passes: dict[str, Callable[[], Any]] = {
         "forward": lambda: attention_forward(device, status, q, k, v, **options),
@@ -121,11 +120,6 @@ def _options(asked: argparse.Namespace, window: int, way: str) -> dict[str, Any]
     return {"window": window, "bits": asked.bits, "chunks": way == "chunks"}
 
 
-def _backward(way: str) -> dict[str, bool]:
-    """What a backward pass is told."""
-    return {way: True} if way in WAYS else {}
-
-
 def _profile(device: Device, asked: argparse.Namespace, window: int, way: str) -> None:
     """Milliseconds of each kernel in one call of both passes, waiting after each launch."""
     status = device.zeros((1,), np.uint32)
@@ -140,7 +134,7 @@ def _profile(device: Device, asked: argparse.Namespace, window: int, way: str) -
             device.launch = timed  # type: ignore[method-assign]
         _, cache = attention_forward(device, status, q, k, v, **_options(asked, window, way))
         forward = {name: sum(found) for name, found in spent.items()}
-        attention_backward(device, status, dout, cache, **_backward(way))
+        attention_backward(device, status, dout, cache, chunks=way == "chunks")
     device.launch = launch  # type: ignore[method-assign]
     for name, found in sorted(spent.items(), key=lambda item: -sum(item[1])):
         print(

@@ -5,7 +5,6 @@
 #pragma once
 #include "attention_backward_records.cuh"
 #include "attention_sm90.cuh"
-#include "attention_stored.cuh"
 
 // A thread's two rows of queries. Vectors are [groups][rows].
 struct QueryRows {
@@ -36,18 +35,15 @@ struct QueryRows {
         return tame;
     }
 
-    // e of a cell from its rounded dot, and dS from that and the rounded dP.
-    __device__ __forceinline__ float e_of(i32 cell, i32 score) const {
-        return weight_e(float_of((u32)score), scale, PICK(largest, half_of_cell(cell)));
-    }
-    __device__ __forceinline__ float slope_of(i32 cell, float e, i32 dp) const {
+    // dS of a cell from its rounded dots.
+    __device__ __forceinline__ float slope_of(i32 cell, i32 score, i32 dp) const {
         i32 half = half_of_cell(cell);
+        float e = weight_e(float_of((u32)score), scale, PICK(largest, half));
         return slope(float_of((u32)dp), e, scale, PICK(sum, half), PICK(inner, half));
     }
 };
 
-// Bounds of the weights: of the rows k for each query, of the rows q for each key. STORES: e and dS are left in memory too.
-template <bool STORES>
+// Bounds of the weights: of the rows k for each query, of the rows q for each key.
 struct SlopeScan {
     static constexpr bool QUERIES = true, SUMS = false, ROW_SUMS = false, TWO_SETS = false;
     static constexpr int PRODUCTS = 2, VECTORS = KeyRecord::VECTORS, SCORERS = 2, TOGETHER = 1, CLUSTER = ATTENTION_CLUSTER;
@@ -59,7 +55,6 @@ struct SlopeScan {
     i32 *query_bounds, *key_bounds;
     u32* status;
     i32 tokens;
-    StoredCells stored;
 
     i32 bound[2];
     float most[2], lift[2];  // of what is lifted by LIFT
@@ -103,10 +98,7 @@ struct SlopeScan {
     __device__ __forceinline__ void tile(const Tile& t, i32 (&v)[2][32]) {
         if (KIND == ANY_TILE) {
             one_by_one(v[0], v[1], [&](i32 cell, i32 s, i32 dp) {
-                bool has = sees_cell(t, cell) && PICK(queries.exists, half_of_cell(cell));
-                float e = has ? queries.e_of(cell, s) : 0.0f, ds = has ? queries.slope_of(cell, e, dp) : 0.0f;
-                if (STORES) stored.store_cell(t, cell, e, ds);
-                return (i32)bits_of(ds);
+                return sees_cell(t, cell) && PICK(queries.exists, half_of_cell(cell)) ? (i32)bits_of(queries.slope_of(cell, s, dp)) : 0;
             });
             bounds_of(t, v[0]);
             return;
@@ -124,21 +116,13 @@ struct SlopeScan {
         }
         if (__all_sync(WARP, tame)) {
 #pragma unroll
-            for (int i = 0; i < 32; i += 2) {
-                float e[2];
-#pragma unroll
-                for (int b = 0; b < 2; b++) {
-                    e[b] = exp_tame(float_of((u32)v[0][i + b]));
-                    v[0][i + b] = (i32)bits_of(quotient(e[b], queries.sum[i / 2 % 2], queries.reciprocal[i / 2 % 2]));
-                    if (KIND == EDGE) e[b] = t.sees(i + b) ? e[b] : 0.0f;
-                }
-                if (STORES) stored.store(stored.e, t, i, e[0], e[1]);
+            for (int i = 0; i < 32; i++) {
+                float e = exp_tame(float_of((u32)v[0][i]));
+                v[0][i] = (i32)bits_of(quotient(e, queries.sum[i / 2 % 2], queries.reciprocal[i / 2 % 2]));
             }
         } else {
             one_by_one(v[0], [&](i32 cell, i32 x) {
-                float e = exp_nonpositive(float_of((u32)x));
-                if (STORES) stored.store_cell(t, cell, KIND == WHOLE || sees_cell(t, cell) ? e : 0.0f, 0.0f);
-                return (i32)bits_of(e / PICK(queries.sum, half_of_cell(cell)));
+                return (i32)bits_of(exp_nonpositive(float_of((u32)x)) / PICK(queries.sum, half_of_cell(cell)));
             });
         }
         float of_rows[2] = {}, of_columns[16];
@@ -153,7 +137,6 @@ struct SlopeScan {
             of_rows[half] = fmaxf(of_rows[half], fabsf(ds * (i % 2 ? w.w : w.z)));
             float lifted = fabsf(ds * lift[half]);
             of_columns[column] = half ? fmaxf(of_columns[column], lifted) : lifted;
-            if (STORES && i % 2) stored.store(stored.ds, t, i - 1, float_of((u32)v[0][i - 1]), ds);
         }
         max_of_columns(of_columns);
         constexpr u32 INFINITE = 0x7f800000u;
@@ -226,7 +209,7 @@ struct QuerySum : BackwardSum {
             one_by_one(v[0], v[1], [&](i32 cell, i32 s, i32 dp) {
                 if (!sees_cell(t, cell)) return (i32)bits_of(SIGNED_ROUND);
                 i32 bound = of_rows[min(t.row + 8 * half_of_cell(cell), queries.rows - 1)];
-                float w = weight_of<14>(queries.slope_of(cell, queries.e_of(cell, s), dp), of_keys[column_of_cell(cell)], bound);
+                float w = weight_of<14>(queries.slope_of(cell, s, dp), of_keys[column_of_cell(cell)], bound);
                 return (i32)bits_of(w + SIGNED_ROUND);
             });
         } else {

@@ -2,7 +2,7 @@
 //
 //   attention_backward_keys, _queries   norms and records of 64 keys or queries (attention_backward_records.cuh)
 //   attention_backward_tops    Y, the bounds of dV
-//   attention_backward_scan    the bounds of dQ and dK; _stored leaves e and dS in memory, for attention_stored_sm90.cu
+//   attention_backward_scan    the bounds of dQ and dK
 //   attention_backward_query   dQ
 //   attention_backward_share   dV
 //   attention_backward_slope   dK
@@ -142,34 +142,14 @@ GLOBAL void attention_backward_tops(const i32* pairs, const i32* tops, i32* boun
             {k_exponents, v_exponents}, {q_exponents, dout_exponents}                                                        \
     }
 
-template <bool STORES>
-__device__ __forceinline__ void scan(OPERANDS, const KeyRecord* records, SOFTMAX, i32* query_bounds, i32* key_bounds, u32* status,
-                                     const StoredCells& stored, const Chunk& chunk, float scale, i8* memory) {
-    i32 rows = chunk.rows;
-    SlopeScan<STORES> cells{};
-    cells.queries = QueryRows{q_exponents, dout_exponents, maxima, sums, inner, rows, scale, {}, {}, {}, {}, {}, {}, {}, {}, {}};
-    cells.k_exponents = k_exponents, cells.query_bounds = query_bounds, cells.key_bounds = key_bounds;
-    cells.status = status, cells.tokens = chunk.tokens, cells.stored = stored;
-    attend<SlopeScan<STORES>>(QUERY_OPERANDS(k, records), chunk, cells, memory);
-}
-
-FUSED(SlopeScan<false>)
+FUSED(SlopeScan)
 attention_backward_scan(OPERANDS, const KeyRecord* records, SOFTMAX, i32* query_bounds, i32* key_bounds, u32* status, SIZES) {
     extern __shared__ __align__(1024) i8 memory[];
-    scan<false>(q, k, v, dout, q_exponents, k_exponents, v_exponents, dout_exponents, norms, other_norms, records, maxima, sums, inner,
-                query_bounds, key_bounds, status, StoredCells{}, QUERY_CHUNK, scale, memory);
-}
-
-// The same, which leaves e and dS of `count` groups from `first` on (attention_stored.cuh).
-FUSED(SlopeScan<true>)
-attention_backward_scan_stored(OPERANDS, const KeyRecord* records, SOFTMAX, i32* query_bounds, i32* key_bounds, u32* status, float* e,
-                               float* ds, i32 first, i32 count, SIZES) {
-    extern __shared__ __align__(1024) i8 memory[];
-    Chunk chunk = QUERY_CHUNK;
-    chunk.first = first, chunk.count = count;
-    StoredCells stored{e, ds, first, (rows + BLOCK_ROWS - 1) / BLOCK_ROWS, (tokens + BLOCK_ROWS - 1) / BLOCK_ROWS};
-    scan<true>(q, k, v, dout, q_exponents, k_exponents, v_exponents, dout_exponents, norms, other_norms, records, maxima, sums, inner,
-               query_bounds, key_bounds, status, stored, chunk, scale, memory);
+    SlopeScan cells{};
+    cells.queries = QueryRows{q_exponents, dout_exponents, maxima, sums, inner, rows, scale, {}, {}, {}, {}, {}, {}, {}, {}, {}};
+    cells.k_exponents = k_exponents, cells.query_bounds = query_bounds, cells.key_bounds = key_bounds;
+    cells.status = status, cells.tokens = tokens;
+    attend<SlopeScan>(QUERY_OPERANDS(k, records), QUERY_CHUNK, cells, memory);
 }
 
 FUSED(QuerySum)

@@ -14,7 +14,6 @@ struct Chunk {
     i32 tokens, heads;                 // T and R
     i32 query, key;
     i32 window;                        // 0 for none, at most T
-    i32 first = 0, count = 0;          // groups of a launch, where it does not take all (count 0)
 };
 
 // Parameters of a kernel, and the chunk that they make.

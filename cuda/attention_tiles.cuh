@@ -93,11 +93,11 @@ template <class C>
 __device__ __forceinline__ Unit unit_at(const Chunk& c, u32 round, u32 rank) {
     u32 clusters = gridDim.x / C::CLUSTER, mine = blockIdx.x / C::CLUSTER;
     u32 index = round * clusters + (round & 1 ? clusters - 1 - mine : mine);
-    i32 height = Pipe<C>::ROWS * C::CLUSTER, blocks = (c.rows + height - 1) / height, groups = c.count ? c.count : c.batch;
-    if (index >= (u32)(blocks * groups)) return Unit{0, 0, 0, -1, false};
-    i32 place = (i32)(index / (u32)groups), block = C::QUERIES ? blocks - 1 - place : place;
+    i32 height = Pipe<C>::ROWS * C::CLUSTER, blocks = (c.rows + height - 1) / height;
+    if (index >= (u32)(blocks * c.batch)) return Unit{0, 0, 0, -1, false};
+    i32 place = (i32)(index / (u32)c.batch), block = C::QUERIES ? blocks - 1 - place : place;
     i32 begin = block * height, end = min(begin + height, c.rows);
-    return Unit{c.first + (i32)(index % (u32)groups), begin + (i32)rank * Pipe<C>::ROWS, seen_by<C>(c, begin).first / BLOCK_ROWS,
+    return Unit{(i32)(index % (u32)c.batch), begin + (i32)rank * Pipe<C>::ROWS, seen_by<C>(c, begin).first / BLOCK_ROWS,
                 seen_by<C>(c, end - 1).last / BLOCK_ROWS, true};
 }
 

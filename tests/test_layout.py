@@ -43,7 +43,7 @@ KERNEL_HELPERS = frozenset(_KERNEL_HELPERS.split())
 
 # Kernels that are no module of the specification: digests are formats, operands belong to exact_dot there, and
 # one module has both passes of attention.
-NO_OPS = frozenset({"attention_backward", "attention_forward", "attention_stored", "blake3", "quantise"})
+NO_OPS = frozenset({"attention_backward", "attention_forward", "blake3", "quantise"})
 
 # Vectors about several ops: which inputs have no result.
 SHARED_VECTORS = frozenset({"no_result"})

@@ -93,14 +93,11 @@ def attention_backward(
     cache: AttentionCache,
     *,
     chunks: bool = False,
-    stored: bool = False,
 ) -> tuple[Array, Array, Array]:
-    """Gradients of q (B, H, T, D), k and v (B, G, T, D) from dout (B, H, T, D); `chunks` as in attention_forward,
-    `stored` as in attention_backward_sm90.backward.
-    """
+    """Gradients of q (B, H, T, D), k and v (B, G, T, D) from dout (B, H, T, D); `chunks` as in attention_forward."""
     rows, sizes, groups = _gradient_rows(device, status, dout, cache), cache.sizes, cache.sizes.groups
     if not chunks and attention_backward_sm90.fits(device, sizes, cache.q.length, cache.q.bits):
-        return _fused_backward(device, status, dout, cache, rows, stored=stored)
+        return _fused_backward(device, status, dout, cache, rows)
     shared = (cache.row_max, cache.row_sum, rows.inner)
     vectors = (*shared, cache.k.exponents)
     work = _Work(device, status, "query_gradient", vectors, sizes, query_chunks(sizes))
@@ -114,7 +111,7 @@ def attention_backward(
 
 
 def _fused_backward(
-    device: Device, status: Array, dout: Array, cache: AttentionCache, rows: _GradientRows, *, stored: bool
+    device: Device, status: Array, dout: Array, cache: AttentionCache, rows: _GradientRows
 ) -> tuple[Array, Array, Array]:
     """attention_backward by the kernels of sm_90."""
     sizes, dq = cache.sizes, device.empty(dout.shape, np.float32)
@@ -127,7 +124,6 @@ def _fused_backward(
         attention_backward_sm90.Turned(of_keys, of_z, of_queries),
         sizes,
         dq,
-        stored=stored,
     )
     shape = (dout.shape[0], sizes.groups // max(1, dout.shape[0]), sizes.tokens, cache.k.length)
     dk, dv = (gradient.reshape(shape) for gradient in found)

@@ -1,8 +1,4 @@
-"""Attention's backward pass on sm_90 (cuda/attention_backward_sm90.cu); SPEC.md section 8.
-
-Without scores in memory, or with e and dS of some groups at a time there (cuda/attention_stored_sm90.cu), so that they
-are computed once and not for each of dQ, dV and dK.
-"""
+"""Attention's backward pass without scores in memory, on sm_90 (cuda/attention_backward_sm90.cu); SPEC.md section 8."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from auditkit.kernels import attention_pipe, attention_stored_sm90
+from auditkit.kernels import attention_pipe
 from auditkit.kernels.attention_chunks import Sizes
 from auditkit.kernels.attention_pipe import DIM, MOST_KEYS, NORM_THREADS, TILE, Pipe
 from auditkit.kernels.device import Array, Device, blocks_for
@@ -81,23 +77,14 @@ def backward(
     turned: Turned,
     sizes: Sizes,
     dq: Array,
-    *,
-    stored: bool = False,
 ) -> tuple[Array, Array]:
-    """Write the gradient of q (B, H, T, D) to `dq`; those of k and v, float32 (groups, T, D).
-
-    stored: with e and dS in memory; the same bits.
-    """
+    """Write the gradient of q (B, H, T, D) to `dq`; those of k and v, float32 (groups, T, D)."""
     work = _Work(device, rows, softmax, sizes)
     keys, key_norms, key_bounds = work.key_records()
     queries = work.query_records()
     query_bounds, tops = device.empty((sizes.groups * rows.q.rows,), np.int32), work.tops(queries.tops)
     given, of_keys = ((*rows.arrays, *_halves(norms)) for norms in (queries.norms, key_norms))
     dk, dv = (device.empty((sizes.groups, sizes.tokens, DIM), np.float32) for _ in range(2))
-    if stored:
-        scan = (*given, keys, *softmax.arrays, query_bounds, key_bounds, status)
-        work.stored(scan, turned, (query_bounds, tops, key_bounds), (dq, dv, dk))
-        return dk, dv
     work.on_queries(SCAN, "scan", (*given, keys, *softmax.arrays, query_bounds, key_bounds, status))
     work.on_queries(QUERY, "query", (*given, turned.k.planes, keys, *softmax.arrays, query_bounds, dq))
     share = (turned.z.planes, queries.shares, softmax.maxima, rows.pairs, tops, dv)
@@ -177,34 +164,8 @@ class _Work:
         """A kernel of the pipeline whose rows are keys."""
         self._launch(pipe, kernel, self.sizes.tokens, (*args, *self._numbers(self.rows.q.rows)))
 
-    def stored(
-        self,
-        scan: tuple[Any, ...],
-        turned: Turned,
-        bounds: tuple[Array, Array, Array],
-        results: tuple[Array, Array, Array],
-    ) -> None:
-        """The scan, and dQ, dV and dK from what it leaves in memory, some groups at a time.
-
-        bounds, results: of dQ, dV and dK; those of dQ and dK are found by the scan.
-        """
-        rows, sizes = self.rows, self.sizes
-        cells = attention_stored_sm90.cells(self.device, sizes, rows.q.rows)
-        sums = attention_stored_sm90.Sums(
-            columns=(turned.k, turned.z, turned.q),
-            exponents=(rows.k.exponents, rows.pairs, rows.q.exponents),
-            bounds=bounds,
-            results=results,
-            on_queries=self._numbers(sizes.tokens),
-            on_keys=self._numbers(rows.q.rows),
-        )
-        for first, some in cells.parts(sizes):
-            args = (*scan, cells.e, cells.ds, np.int32(first), np.int32(some.groups), *sums.on_queries)
-            self._launch(SCAN, "scan_stored", rows.q.rows, args, some)
-            attention_stored_sm90.weighted_sums(self.device, cells, sums, first, some, rows.q.rows)
-
-    def _launch(self, pipe: Pipe, kernel: str, rows: int, args: tuple[Any, ...], sizes: Sizes | None = None) -> None:
-        grid = pipe.grid(self.device, sizes or self.sizes, rows)
+    def _launch(self, pipe: Pipe, kernel: str, rows: int, args: tuple[Any, ...]) -> None:
+        grid = pipe.grid(self.device, self.sizes, rows)
         self.device.launch(SOURCE, f"attention_backward_{kernel}", grid, pipe.threads, args, shared=pipe.shared)
 
     def _numbers(self, columns: int) -> tuple[Any, ...]:

@@ -11,7 +11,6 @@ import numpy as np
 
 from auditkit.formats.recipe import Recipe
 from auditkit.kernels import (
-    attention,
     attention_chunks,
     exact_dot,
     exact_dot_choice,
@@ -86,7 +85,6 @@ def _attention(ops: CudaOps) -> None:
     for window in (0, 70):
         _, cache = ops.attention_forward(q, kv, kv, window=window, bits=14)
         ops.attention_backward(q, cache)
-        attention.attention_backward(ops.device, ops.status, q, cache, stored=True)
 
 
 def _operands(ops: CudaOps) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from auditkit.kernels import attention as kernels
 from auditkit.kernels import attention_backward_sm90 as fused
-from auditkit.kernels import attention_stored_sm90 as stored_sums
 from auditkit.kernels.source import source_folder
 from auditkit.numerics import attention as reference
 from tests.kernels.emulator import EmulatedDevice
@@ -21,17 +20,11 @@ from tests.kernels.test_attention import inputs
 from tests.same_bits import assert_same_bits
 
 pytestmark = EMULATOR_MARKS
-SUMS = {
-    False: {f"attention_backward_{name}" for name in ("scan", "query", "share", "slope")},
-    True: {"attention_backward_scan_stored", *(f"attention_stored_{name}" for name in ("query", "share", "slope"))},
-}
-both = pytest.mark.parametrize("stored", [False, True], ids=["computed", "stored"])
+SUMS = {f"attention_backward_{name}" for name in ("scan", "query", "share", "slope")}
 
 
-def check(device: Any, shape: tuple[int, ...], given: tuple[Any, ...], bad: int = 0, *, stored: bool) -> None:
-    """dq, dk and dv of q, k, v and dout have the reference's words. bad: the status that is expected; stored: with e
-    and dS in memory.
-    """
+def check(device: Any, shape: tuple[int, ...], given: tuple[Any, ...], bad: int = 0) -> None:
+    """dq, dk and dv of q, k, v and dout have the reference's words. bad: the status that is expected."""
     q, k, v, dout = given
     window = shape[5]
     expected, cache = reference.attention_forward(q, k, v, window=window, bits=14)
@@ -40,7 +33,7 @@ def check(device: Any, shape: tuple[int, ...], given: tuple[Any, ...], bad: int 
         up = [device.upload(array) for array in (q, k, v)]
         out, held = kernels.attention_forward(device, status, *up, window=window, bits=14)
         assert_same_bits(device.download(out), expected)
-        found = kernels.attention_backward(device, status, device.upload(dout), held, stored=stored)
+        found = kernels.attention_backward(device, status, device.upload(dout), held)
         assert device.download(status)[0] == bad
         if not bad:
             for got, want in zip(found, reference.attention_backward(dout, cache), strict=True):
@@ -59,22 +52,20 @@ SHAPES = [
 ]
 
 
-@both
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_shapes(stored: bool, shape: tuple[int, ...]) -> None:
+def test_shapes(shape: tuple[int, ...]) -> None:
     device: Any = EmulatedDevice()
-    check(device, shape, inputs(shape, "normal", 1), stored=stored)
-    names = {kernel for op, kernel in device.launches if op in (fused.SOURCE, stored_sums.SOURCE)}
+    check(device, shape, inputs(shape, "normal", 1))
+    names = {kernel for op, kernel in device.launches if op == fused.SOURCE}
     prepare = {"attention_backward_keys", "attention_backward_queries", "attention_backward_tops"}
-    assert names - prepare == SUMS[stored] and names > prepare
+    assert names - prepare == SUMS and names > prepare
 
 
-@both
 @pytest.mark.parametrize("kind", ["normal", "peaked", "exponents", "subnormal", "zeros"])
-def test_kinds(stored: bool, kind: str) -> None:
+def test_kinds(kind: str) -> None:
     device: Any = EmulatedDevice()
     shape = (1, 2, 1, 70, 128, 0)
-    check(device, shape, inputs(shape, kind, 2), stored=stored)
+    check(device, shape, inputs(shape, kind, 2))
 
 
 def powers(rng: np.random.Generator, shape: tuple[int, ...], low: int, high: int) -> Any:
@@ -160,34 +151,26 @@ LIMITS = [
 ]
 
 
-@both
 @pytest.mark.parametrize(("depth", "gradient", "first", "others", "keys"), LIMITS)
-def test_bounds_of_what_is_nearly_nothing(
-    stored: bool, depth: float, gradient: int, first: int, others: int, keys: int
-) -> None:
-    check(EmulatedDevice(), (1, 1, 1, 200, 128, 0), one_takes_all(depth, gradient, first, others, keys), stored=stored)
+def test_bounds_of_what_is_nearly_nothing(depth: float, gradient: int, first: int, others: int, keys: int) -> None:
+    check(EmulatedDevice(), (1, 1, 1, 200, 128, 0), one_takes_all(depth, gradient, first, others, keys))
 
 
-@both
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_what_the_short_forms_do_not_take(stored: bool, kind: str) -> None:
+def test_what_the_short_forms_do_not_take(kind: str) -> None:
     device: Any = EmulatedDevice()
     shape = (1, 1, 1, 200, 128, 0)
-    check(device, shape, hostile(kind, shape), stored=stored)
+    check(device, shape, hostile(kind, shape))
 
 
-@both
 @pytest.mark.parametrize(("seed", "poison"), [(1, 0xFF), (2, 0x3C)])
 @pytest.mark.parametrize("shape", [(2, 2, 1, 100, 128, 0), (1, 4, 2, 90, 128, 33)], ids=str)
-def test_whatever_memory_holds_and_in_whatever_order(
-    stored: bool, shape: tuple[int, ...], seed: int, poison: int
-) -> None:
-    check(EmulatedDevice(seed=seed, poison=poison), shape, inputs(shape, "normal", 3), stored=stored)
+def test_whatever_memory_holds_and_in_whatever_order(shape: tuple[int, ...], seed: int, poison: int) -> None:
+    check(EmulatedDevice(seed=seed, poison=poison), shape, inputs(shape, "normal", 3))
 
 
-@both
 @pytest.mark.parametrize("seed", range(3))
-def test_pairs_of_blocks(stored: bool, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_of_blocks(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two blocks that share the columns, whether or not the shipped kernels do: the bits stay."""
     sources = shutil.copytree(source_folder(), tmp_path / "cuda")
     header = sources / "attention_backward_records.cuh"
@@ -199,31 +182,21 @@ def test_pairs_of_blocks(stored: bool, seed: int, tmp_path: Path, monkeypatch: p
     device = EmulatedDevice(seed=seed, sources=sources)
     device.multiprocessors = 4
     for shape in ((1, 3, 1, 150, 128, 0), (2, 1, 1, 70, 128, 30)):
-        check(device, shape, inputs(shape, "normal", seed), stored=stored)
+        check(device, shape, inputs(shape, "normal", seed))
 
 
-@pytest.mark.parametrize("most", [1, 200_000])
-def test_some_groups_at_a_time(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One, or two of three where memory holds so many."""
-    monkeypatch.setattr(stored_sums, "MOST", most)
-    shape = (3, 4, 1, 90, 128, 0)
-    check(EmulatedDevice(poison=0xFF), shape, inputs(shape, "normal", 9), stored=True)
-
-
-@both
-def test_a_window_with_whole_tiles(stored: bool) -> None:
+def test_a_window_with_whole_tiles() -> None:
     shape = (1, 1, 1, 260, 128, 200)
-    check(EmulatedDevice(), shape, inputs(shape, "normal", 4), stored=stored)
+    check(EmulatedDevice(), shape, inputs(shape, "normal", 4))
 
 
-@both
 @pytest.mark.parametrize("where", [(0, 0, 0, 3), (0, 0, 100, 3), (0, 0, 129, 127)])
 @pytest.mark.parametrize("value", [np.inf, np.nan, 3e38])
-def test_a_gradient_that_is_not_finite_sets_the_status(stored: bool, where: tuple[int, ...], value: float) -> None:
+def test_a_gradient_that_is_not_finite_sets_the_status(where: tuple[int, ...], value: float) -> None:
     """Given as such, or made: 3e38 times values of 2 and more."""
     shape = (1, 1, 1, 130, 128, 0)
     q, k, v, dout = inputs(shape, "normal", 7)
     dout[where] = value
     v *= np.float32(4)
     with np.errstate(all="ignore"):
-        check(EmulatedDevice(), shape, (q, k, v, dout), bad=1, stored=stored)
+        check(EmulatedDevice(), shape, (q, k, v, dout), bad=1)

@@ -21,7 +21,7 @@ KERNELS = sorted(source_folder().glob("*.cu"))
 MAY_USE_LOCAL_MEMORY: dict[str, str] = {}
 
 # Sources that fuse a multiplication and an addition where it is one rounding anyway (attention_cells.cuh).
-FUSED_BY_DESIGN = {"attention_forward_sm90", "attention_backward_sm90", "attention_stored_sm90"}
+FUSED_BY_DESIGN = {"attention_forward_sm90", "attention_backward_sm90"}
 
 # ptxas need not call it a warning when it lets asynchronous products wait for each other (C7510, C7512) or ignores
 # setmaxnreg (C7508).
@@ -36,7 +36,6 @@ ASYNCHRONOUS: list[tuple[str, tuple[str, ...], set[str]]] = [
     ("attention_forward_sm90", ("ATTENTION_CLUSTER=2",), {"128", "32"}),
     ("attention_backward_sm90", (), {"128", "168", "32"}),
     ("attention_backward_sm90", ("ATTENTION_CLUSTER=2",), {"128", "168", "32"}),
-    ("attention_stored_sm90", (), {"96"}),  # 65536 by 640 threads
 ]
 
 nvrtc = [pytest.mark.parametrize("architecture", ARCHITECTURES), *NVRTC_MARKS]

@@ -18,12 +18,8 @@ from auditkit.replay.backend import CudaBackend
 from tests.kernels.emulator import EmulatedDevice
 from tests.kernels.on_devices import EMULATOR_MARKS
 
-# What no step launches: ops that only tests have on a card, and what is measured beside the chosen kernels.
+# What no step launches: ops that only tests have on a card, and the plain kernels.
 NO_STEP = {
-    "attention_backward_scan_stored",
-    "attention_stored_query",
-    "attention_stored_share",
-    "attention_stored_slope",
     *(f"{name}_elements" for name in ("cos", "exp", "log", "sin")),
     *(f"row_sum_{kind}" for kind in (1, 2, 3, 4, 6, 8, "any")),
     "add_fixed",
