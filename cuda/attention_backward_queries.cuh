@@ -46,9 +46,9 @@ struct QueryRows {
 // Bounds of the weights: of the rows k for each query, of the rows q for each key.
 struct SlopeScan {
     static constexpr bool QUERIES = true, SUMS = false, ROW_SUMS = false, TWO_SETS = false;
-    static constexpr int PRODUCTS = 2, VECTORS = KeyRecord::VECTORS, SCORERS = 2, TOGETHER = 1, CLUSTER = ATTENTION_CLUSTER;
-    static constexpr int ROW_STAGES = 1, COLUMN_STAGES = 2, SUM_STAGES = 0;
-    static constexpr int SCORER_REGISTERS = 216;
+    static constexpr int PRODUCTS = 2, VECTORS = KeyRecord::VECTORS, SCORERS = 3, TOGETHER = 2, CLUSTER = ATTENTION_CLUSTER;
+    static constexpr int ROW_STAGES = 1, COLUMN_STAGES = 1, SUM_STAGES = 0;
+    static constexpr int SCORER_REGISTERS = 152;
 
     QueryRows queries;
     const i32* k_exponents;

@@ -16,7 +16,7 @@ from auditkit.numerics.attention import attention_scale
 
 SOURCE = "attention_backward_sm90"
 # The choices of the classes of cuda/attention_backward_{queries,records,keys}.cuh.
-SCAN = Pipe(products=2, scorers=2, row_stages=1, column_stages=2, sum_stages=0, vectors=4)
+SCAN = Pipe(products=2, scorers=3, row_stages=1, column_stages=1, sum_stages=0, vectors=4)
 QUERY = Pipe(products=2, scorers=2, row_stages=1, column_stages=2, sum_stages=2, vectors=4)
 SHARE = Pipe(products=1, scorers=2, row_stages=2, column_stages=3, sum_stages=2, vectors=3)
 SLOPE = Pipe(products=2, scorers=2, row_stages=1, column_stages=2, sum_stages=2, vectors=7)
