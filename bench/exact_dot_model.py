@@ -6,9 +6,10 @@ The model: 24 layers of width 2048, 16 query and 4 key-value heads of 128, 5632 
 vocabulary of 128,256, in micro-batches of 16,384 tokens. Each matrix has three products: forward, gradient of the
 inputs, gradient of the weights; the head's have 21 bits, all others 14. The averages weigh a product by its work (all
 of it over all time). `with quantise` counts making both operands' planes anew for every product. `as in a step` counts
-them as auditkit/model makes them: activations and gradients once by rows and by columns in one go, shared by the
-products that read them, and the weights once a step, not once a micro-batch; but each by a kernel of its own, while a
-step fuses some with what comes before. Attention's own products are not among them.
+them as a step makes them: activations and gradients once by rows and by columns in one go, where they come from (what
+that adds to the op: bench/step_rounding.py), shared by the products that read them, and the weights once a step, not
+once a micro-batch. `by kernels of their own` counts each of these as a kernel that only rounds. Attention's own
+products are not among them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from auditkit.kernels.device import Device
 from auditkit.kernels.exact_dot_choice import compiled
 from bench.exact_dot import CORNER, fastest, same_bits, sustained
 from bench.rows import Row
+from bench.step_rounding import layer_roundings
 
 WIDTH, HEADS, KV_HEADS, HEAD, FFN, VOCABULARY, LAYERS = 2048, 16, 4, 128, 5632, 128_256, 24
 TOKENS = 16_384
@@ -112,8 +114,10 @@ def measured(device: Device, product: Product, kernels: list[str], clock: Callab
     return times
 
 
-def roundings(device: Device, tokens: int, clock: Callable[..., float]) -> float:
-    """Milliseconds in which a micro-batch's operands of 14 bits are rounded, its share of the weights' included."""
+def roundings(device: Device, tokens: int, clock: Callable[..., float]) -> dict[str, float]:
+    """Milliseconds in which a micro-batch's operands of 14 bits are rounded, its share of the weights' included: as in
+    a step, and by kernels of their own.
+    """
     status = device.zeros((1,), np.uint32)
 
     def both(height: int, width: int) -> float:
@@ -123,7 +127,10 @@ def roundings(device: Device, tokens: int, clock: Callable[..., float]) -> float
     of_width = {width: both(tokens, width) for width in set(ROUNDED)}
     weights = sum(product.count * both(product.m, product.n) for product in products(tokens)
                   if product.bits == 14 and product.turned == (True, True))  # fmt: skip
-    return LAYERS * sum(of_width[width] for width in ROUNDED) + weights * tokens / STEP_TOKENS
+    weights *= tokens / STEP_TOKENS
+    in_step = layer_roundings(device, tokens, WIDTH, FFN, (HEADS, KV_HEADS), clock)
+    alone = sum(of_width[width] for width in ROUNDED)
+    return {"as in a step": LAYERS * in_step + weights, "by kernels of their own": LAYERS * alone + weights}
 
 
 def rows(tokens: int, asked: list[str] | None, clock: Callable[..., float]) -> Iterator[Row]:
@@ -144,7 +151,8 @@ def rows(tokens: int, asked: list[str] | None, clock: Callable[..., float]) -> I
             torch.cuda.empty_cache()
         rounded = roundings(device, tokens, clock)
     for kernel in kernels:
-        totals[14, kernel + ", as in a step"] = totals[14, kernel] + rounded
+        for way, milliseconds in rounded.items():
+            totals[14, f"{kernel}, {way}"] = totals[14, kernel] + milliseconds
     for (bits, way), milliseconds in totals.items():
         work = sum(product.count * product.work for product in all_of if product.bits == bits)
         of = "bfloat16" if bits == 14 else "float32"

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from auditkit.kernels import operands, product, quantise, rms_norm, swiglu
+from auditkit.kernels import layout, operands, product, quantise, rms_norm, swiglu
 from auditkit.kernels.device import Device
 from auditkit.kernels.exact_dot_planes import PLANES
 from bench.row_kernels import copy_case, normals, rate
@@ -63,11 +63,15 @@ def made_rows(device: Device, status: Any, copy: float) -> Iterator[Row]:
     """Fused ops of 14 bits by the bytes that they move, and their parts one after the other by theirs."""
     x, weight = normals(device, TOKENS, WIDTH), normals(device, WIDTH)
     gate, up, dy = (normals(device, TOKENS, INNER) for _ in range(3))
+    heads = normals(device, TOKENS, WIDTH).reshape(-1, WIDTH // 128, 4096, 128)
     eps, on, bits = np.float32(1e-5), (device, status), 14
     cache = swiglu.SwigluCache(gate, up)
 
     def norm_parts() -> Any:
         return product.quantise_keep(*on, rms_norm.rms_norm_forward(device, x, weight, eps)[0], bits)
+
+    def heads_parts() -> Any:
+        return product.quantise_both(*on, layout.merge_heads(device, heads), bits)
 
     def forward_parts() -> Any:
         return product.quantise_keep(*on, swiglu.swiglu_forward(device, gate, up)[0], bits)
@@ -78,6 +82,8 @@ def made_rows(device: Device, status: Any, copy: float) -> Iterator[Row]:
     cases: dict[str, tuple[int, int, Callable[[], Any]]] = {
         "rms_norm_keep": (14, x.size, partial(operands.rms_norm_keep, *on, x, weight, eps, bits)),
         "its parts": (8 + 14, x.size, norm_parts),
+        "merge_heads_both": (14, heads.size, partial(operands.merge_heads_both, *on, heads, bits)),
+        "merge_heads and quantise_both": (8 + 14, heads.size, heads_parts),
         "swiglu_keep": (12 + 10, gate.size, partial(operands.swiglu_keep, *on, gate, up, bits)),
         "its two parts": (12 + 14, gate.size, forward_parts),
         "swiglu_backward_both": (20 + 20, gate.size, partial(operands.swiglu_backward_both, *on, dy, cache, bits)),

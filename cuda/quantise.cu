@@ -9,6 +9,7 @@
 // The exponent of a row comes from its exact maximum, and each integer from one element alone: no order enters, and no launch shape.
 //
 // Test: pytest tests/kernels/test_quantise.py
+#include "quantise_heads.cuh"
 #include "quantise_rows.cuh"
 #include "quantise_tile.cuh"
 
@@ -58,3 +59,22 @@ QUANTISE_TILE(both, 14, true, true)
 QUANTISE_TILE(long_rows, 21, true, false)
 QUANTISE_TILE(columns, 21, false, true)
 QUANTISE_TILE(both, 21, true, true)
+
+// Rows and columns of heads (quantise_heads.cuh), a matrix of m rows and k columns.
+GLOBAL void __launch_bounds__(256, 4) largest_of_heads(const float* x, u32 heads, u32 tokens, u32 dim, u32* of_rows, u32* of_columns,
+                                                       i64 m, i64 k, u32 across, u32 down, i32 height) {
+    Largest largest[1] = {{of_rows, of_columns}};
+    find_largest<true, true, 2, 4>(Heads{x, heads, tokens, dim}, largest, m, k, across, down, height);
+}
+
+#define QUANTISE_HEADS(bits)                                                                                                          \
+    GLOBAL void __launch_bounds__(256, TILES_TOGETHER) quantise_heads_##bits(                                                                      \
+        const float* x, u32 heads, u32 tokens, u32 dim, const u32* of_rows, i32* row_exponents, i8* row_planes, i64 row_padded,       \
+        const u32* of_columns, i32* column_exponents, i8* column_planes, i64 column_padded, u32* status, i64 batch, i64 m, i64 k,    \
+        u32 across, u32 down) {                                                                                                       \
+        Out rows{of_rows, row_exponents, row_planes, row_padded};                                                                     \
+        Out columns{of_columns, column_exponents, column_planes, column_padded};                                                      \
+        quantise_tile<bits, true, true>(Heads{x, heads, tokens, dim}, rows, columns, status, batch, m, k, across, down);              \
+    }
+QUANTISE_HEADS(14)
+QUANTISE_HEADS(21)

@@ -115,6 +115,8 @@ class CudaOps:
     attention_forward = _checked(product.attention_forward)
     attention_again = _checked(product.attention_again)
     attention_backward = _checked(product.attention_backward)
+    merge_heads_keep = _checked(operands.merge_heads_keep)
+    merge_heads_both = _checked(operands.merge_heads_both)
     rms_norm_keep = _checked(operands.rms_norm_keep)
     swiglu_keep = _checked(operands.swiglu_keep)
     swiglu_backward_both = _checked(operands.swiglu_backward_both)

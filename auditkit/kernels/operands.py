@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from auditkit.kernels import product, rms_norm, swiglu
+from auditkit.kernels import layout, product, rms_norm, swiglu
 from auditkit.kernels.device import Array, Device
-from auditkit.kernels.quantise import both_given
+from auditkit.kernels.quantise import both_given, quantise_heads
 from auditkit.kernels.rms_norm import RmsNormCache
 from auditkit.kernels.swiglu import SwigluCache
 from auditkit.numerics.f32_dot import BITS
 
 _KEPT = 14  # bits of which columns are kept rather than floats (product.quantise_keep)
+_MOST_ROWS = 1 << 32  # of heads, which a kernel divides in 32 bits
 
 
 def rms_norm_keep(
@@ -26,6 +27,20 @@ def rms_norm_keep(
         return rms_norm.rms_norm_both(device, status, x, weight, eps)
     y, cache = rms_norm.rms_norm_forward(device, x, weight, eps)
     return *product.quantise_keep(device, status, y, bits), cache
+
+
+def merge_heads_keep(device: Device, status: Array, x: Array, bits: int) -> tuple[Any, Any]:
+    """`quantise_keep` of `merge_heads` of x (B, H, T, D): rows, what is kept."""
+    if bits == _KEPT and int(x.shape[0] * x.shape[2]) < _MOST_ROWS:
+        return quantise_heads(device, status, x, bits)
+    return product.quantise_keep(device, status, layout.merge_heads(device, x), bits)
+
+
+def merge_heads_both(device: Device, status: Array, x: Array, bits: int) -> tuple[Any, Any]:
+    """`quantise_both` of `merge_heads` of x (B, H, T, D)."""
+    if bits != BITS and int(x.shape[0] * x.shape[2]) < _MOST_ROWS:
+        return quantise_heads(device, status, x, bits)
+    return product.quantise_both(device, status, layout.merge_heads(device, x), bits)
 
 
 def swiglu_keep(device: Device, status: Array, gate: Array, up: Array, bits: int) -> tuple[Any, Any, SwigluCache]:

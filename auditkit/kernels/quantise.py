@@ -67,6 +67,22 @@ def quantise_both(device: Device, status: Array, x: Array, bits: int) -> tuple[D
     return rows, columns
 
 
+def quantise_heads(device: Device, status: Array, x: Array, bits: int) -> tuple[DeviceRows, DeviceRows]:
+    """`quantise_both` of `merge_heads` of x (B, H, T, D) float32, which is not made: B * T rows of H * D elements.
+
+    For fewer than 2^32 rows.
+    """
+    batch, heads, tokens, dim = (int(size) for size in x.shape)
+    m, k = batch * tokens, heads * dim
+    rows, columns = empty_rows(device, bits, 1, m, k), empty_rows(device, bits, 1, k, m)
+    largest, source = empty_largest(device, m, k), (x, *(np.uint32(size) for size in (heads, tokens, dim)))
+    grid, strip = strips(device, 1, m, k, _STRIP)
+    found = (_NONE if array is None else array for array in (largest.rows, largest.columns))
+    device.launch("quantise", "largest_of_heads", grid, _BLOCK, (*source, *found, *strip))
+    _second_pass(device, status, ("quantise", f"quantise_heads_{bits}"), source, largest, (1, m, k), rows, columns)
+    return rows, columns
+
+
 @dataclass(frozen=True)
 class Largest:
     """The largest magnitudes of matrices as bits, uint32: of rows (batch * M,), of columns (batch * K,); zero before
@@ -131,7 +147,7 @@ def _second_pass(
     device: Device,
     status: Array,
     kernel: tuple[str, str],
-    source: Sequence[Array],
+    source: Sequence[Any],
     largest: Largest,
     sizes: tuple[int, int, int],
     rows: DeviceRows | None,

@@ -10,7 +10,15 @@ from auditkit.numerics.arrays import F32
 
 
 class ComposedOps:
-    """`rms_norm_keep`, `swiglu_keep` and `swiglu_backward_both` as auditkit.numerics.operands describes them."""
+    """The ops of auditkit.numerics.operands, as they are described there."""
+
+    def merge_heads_keep(self: Any, x: F32, bits: int) -> Any:
+        """`merge_heads`, then `quantise_keep`."""
+        return self.quantise_keep(self.merge_heads(x), bits)
+
+    def merge_heads_both(self: Any, x: F32, bits: int) -> Any:
+        """`merge_heads`, then `quantise_both`."""
+        return self.quantise_both(self.merge_heads(x), bits)
 
     def rms_norm_keep(self: Any, x: F32, weight: F32, eps: np.float32, bits: int) -> Any:
         """`rms_norm_forward`, then `quantise_keep`."""

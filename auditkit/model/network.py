@@ -140,7 +140,7 @@ class Network:
         q, q_norm = self._heads(rows, prefix + QUERIES, batch, heads)
         k, k_norm = self._heads(rows, prefix + KEYS, batch, keys)
         out, cache = self._attend(q, k, ops.split_heads(self._projection(rows, prefix + VALUES), batch, keys))
-        merged_rows, merged = ops.quantise_keep(ops.merge_heads(out), self.bits)  # (N, H * D)
+        merged_rows, merged = ops.merge_heads_keep(out, self.bits)  # (N, H * D)
         return merged_rows, (kept, q_norm, k_norm, cache, merged, batch)
 
     def _projection(self, rows: Any, prefix: str) -> F32:
@@ -157,13 +157,14 @@ class Network:
             x = flat.reshape(x.shape)
         return self.ops.rope_forward(self.ops.split_heads(x, batch, heads), self.prepared.rope), cache
 
-    def _heads_backward(self, dx: F32, prefix: str, cache: Any) -> F32:
-        """(B, heads, T, D) gradient of a rotated head -> gradient of the projection (N, heads * D)."""
-        merged = self.ops.merge_heads(self.ops.rope_backward(dx, self.prepared.rope))
+    def _heads_backward(self, dx: F32, prefix: str, cache: Any) -> tuple[Any, Any]:
+        """Gradient of a rotated head (B, heads, T, D) -> rows and columns of the projection's (N, heads * D)."""
+        turned = self.ops.rope_backward(dx, self.prepared.rope)
         if not self.model.qk_norm:
-            return merged
+            return self.ops.merge_heads_both(turned, self.bits)
+        merged = self.ops.merge_heads(turned)
         flat = self.norm_backward(merged.reshape(-1, self.model.head_dim), prefix + "_norm.weight", cache)
-        return flat.reshape(merged.shape)
+        return self.ops.quantise_both(flat.reshape(merged.shape), self.bits)
 
     def _attention_backward(self, dy: F32, prefix: str, cache: Any) -> F32:
         kept, q_norm, k_norm, attention, merged, batch = cache
@@ -171,9 +172,9 @@ class Network:
         dmerged = self._linear_backward(dy, prefix + "o_proj.weight", ops.kept_columns(merged, self.bits))
         dq, dk, dv = self._attend_backward(ops.split_heads(dmerged, batch, self.model.num_heads), attention)
         columns = ops.kept_columns(kept, self.bits)
-        dh_q = self._linear_backward(self._heads_backward(dq, prefix + "q", q_norm), prefix + "q_proj.weight", columns)
-        dh_k = self._linear_backward(self._heads_backward(dk, prefix + "k", k_norm), prefix + "k_proj.weight", columns)
-        dh_v = self._linear_backward(ops.merge_heads(dv), prefix + "v_proj.weight", columns)
+        dh_q = self._product_backward(self._heads_backward(dq, prefix + "q", q_norm), prefix + "q_proj.weight", columns)
+        dh_k = self._product_backward(self._heads_backward(dk, prefix + "k", k_norm), prefix + "k_proj.weight", columns)
+        dh_v = self._product_backward(ops.merge_heads_both(dv, self.bits), prefix + "v_proj.weight", columns)
         return ops.add(ops.add(dh_q, dh_k), dh_v)
 
     def _parts(self, batch: int) -> list[tuple[slice, slice, slice]]:

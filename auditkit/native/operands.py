@@ -9,6 +9,7 @@ import numpy as np
 from auditkit.native.elementwise import Elementwise
 from auditkit.native.product import Products
 from auditkit.numerics.arrays import F32
+from auditkit.numerics.layout import merge_heads
 from auditkit.numerics.rms_norm import RmsNormCache
 from auditkit.numerics.swiglu import SwigluCache
 
@@ -16,10 +17,18 @@ from auditkit.numerics.swiglu import SwigluCache
 class Operands:
     """The compositions of one library's ops."""
 
-    OPS = ("rms_norm_keep", "swiglu_keep", "swiglu_backward_both")
+    OPS = ("merge_heads_keep", "merge_heads_both", "rms_norm_keep", "swiglu_keep", "swiglu_backward_both")
 
     def __init__(self, products: Products, elementwise: Elementwise) -> None:
         self._products, self._elementwise = products, elementwise
+
+    def merge_heads_keep(self, x: F32, bits: int) -> tuple[Any, F32]:
+        """As operands.merge_heads_keep."""
+        return self._products.quantise_keep(merge_heads(x), bits)
+
+    def merge_heads_both(self, x: F32, bits: int) -> tuple[Any, Any]:
+        """As operands.merge_heads_both."""
+        return self._products.quantise_both(merge_heads(x), bits)
 
     def rms_norm_keep(self, x: F32, weight: F32, eps: np.float32, bits: int) -> tuple[Any, F32, RmsNormCache]:
         """As operands.rms_norm_keep."""

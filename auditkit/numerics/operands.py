@@ -8,8 +8,19 @@ import numpy as np
 
 from auditkit.numerics import product
 from auditkit.numerics.arrays import F32
+from auditkit.numerics.layout import merge_heads
 from auditkit.numerics.rms_norm import RmsNormCache, rms_norm_forward
 from auditkit.numerics.swiglu import SwigluCache, swiglu_backward, swiglu_forward
+
+
+def merge_heads_keep(x: F32, bits: int) -> tuple[Any, F32]:
+    """`quantise_keep` of `merge_heads` of x (B, H, T, D): rows, what is kept. Raises NonFinite."""
+    return product.quantise_keep(merge_heads(x), bits)
+
+
+def merge_heads_both(x: F32, bits: int) -> tuple[Any, Any]:
+    """`quantise_both` of `merge_heads` of x (B, H, T, D)."""
+    return product.quantise_both(merge_heads(x), bits)
 
 
 def rms_norm_keep(x: F32, weight: F32, eps: np.float32, bits: int) -> tuple[Any, F32, RmsNormCache]:

@@ -21,7 +21,13 @@ from auditkit.numerics.layout import (
     split_heads,
 )
 from auditkit.numerics.lists import adamw, add_piece, add_sums, add_terms, from_fixed, largest, squares
-from auditkit.numerics.operands import rms_norm_keep, swiglu_backward_both, swiglu_keep
+from auditkit.numerics.operands import (
+    merge_heads_both,
+    merge_heads_keep,
+    rms_norm_keep,
+    swiglu_backward_both,
+    swiglu_keep,
+)
 from auditkit.numerics.product import (
     attention_again,
     attention_backward,
@@ -73,6 +79,8 @@ __all__ = [
     "learning_rate",
     "mean_loss",
     "merge_heads",
+    "merge_heads_both",
+    "merge_heads_keep",
     "name",
     "norm_from_squares",
     "place",

@@ -49,6 +49,15 @@ def _quantise(ops: Any, place: Place) -> Outputs:
             yield ops.dot(ops.quantise(place(_rows(60, rows, width)), bits), y)
 
 
+def _heads(ops: Any, place: Place) -> Outputs:
+    """Whole tiles of 64 by 64, which begin in the middle of a sequence."""
+    x = place(floats(88, 2, 2, 70, 64))
+    for bits in FX:
+        rows, columns = ops.merge_heads_both(x, bits)
+        yield ops.dot(rows, ops.quantise(place(floats(89, 2, 128)), bits))
+        yield ops.dot(columns, ops.quantise(place(floats(90, 2, 140)), bits))
+
+
 def _rms_norm(ops: Any, place: Place) -> Outputs:
     for width in (256, 384, 512, 6144, 8192):
         x, weight = place(_rows(66, 2, width)), place(floats(69, width))
@@ -99,6 +108,7 @@ def _moves(ops: Any, place: Place) -> Outputs:
 
 PROBES: dict[str, Callable[[Any, Place], Outputs]] = {
     "quantise": _quantise,
+    "heads": _heads,
     "rms_norm": _rms_norm,
     "attention": _attention,
     "cross_entropy": _cross_entropy,

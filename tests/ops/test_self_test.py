@@ -159,6 +159,8 @@ OUTPUTS = {
     "attention_forward": 2,
     "quantise_both": 2,
     "quantise_keep": 2,
+    "merge_heads_keep": 2,
+    "merge_heads_both": 2,
     "rms_norm_keep": 2,
     "swiglu_keep": 2,
     "swiglu_backward_both": 2,
