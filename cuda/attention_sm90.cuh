@@ -158,6 +158,14 @@ __device__ __forceinline__ void round_tile(i32 (&v)[32], u32 (&upper)[4], const 
     __syncwarp();
 }
 
+// Where this thread is in the unit of a round: made anew where it is needed, for the tiles need the registers.
+template <class C>
+__device__ __forceinline__ void locate(Tile& t, const Chunk& c, u32 round, u32 rank, i32 block) {
+    Unit u = unit_at<C>(c, made_anew(round), rank);
+    i32 thread = (i32)made_anew(threadIdx.x);
+    t.group = u.group, t.row = u.row + block * BLOCK_ROWS + thread / 32 % 4 * 16 + thread % 32 / 4;
+}
+
 // A warpgroup: weights of its tiles.
 template <class C>
 __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, i8* shared, u32 ring, u32 rank, i32 scorer) {
@@ -174,8 +182,7 @@ __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, 
         Place<C::ROW_STAGES> row(round);
         i32 begin = min(u.row + block * BLOCK_ROWS, c.rows - 1), end = min(begin + BLOCK_ROWS, c.rows);
         Tile t;
-        t.group = u.group;
-        t.row = u.row + block * BLOCK_ROWS + warp * 16 + lane / 4;
+        t.group = u.group, t.row = u.row + block * BLOCK_ROWS + warp * 16 + lane / 4;
         Limits own{};
         own.tame = __all_sync(0xffffffffu, cells.begin(u.group, t.row, own.of_class));
         own.first = seen_by<C>(c, end - 1).first;
@@ -188,7 +195,7 @@ __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, 
         u32 from_rows = ring + P::ROW + row.slot * P::ROW_BYTES + block * P::COLUMN_BYTES;
         mbarrier_wait(ring + P::ROW_FULL + 8 * row.slot, row.parity);
 #pragma unroll 1
-        for (i32 tile = u.first; tile <= u.last; tile++, passed++) {
+        for (i32 tile = u.first, last = u.last; tile <= last; tile++, passed++) {
             if (passed % P::EVERY != scorer % P::EVERY) continue;
             Place<C::COLUMN_STAGES> column(passed);
             Place<(C::SUMS ? C::SUM_STAGES : 1)> digit(passed);
@@ -210,12 +217,13 @@ __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, 
             mbarrier_wait(ring + P::TURN + 8 * turn.slot, turn.parity);
             u32 upper[C::PRODUCTS][4] = {};
             multiply<C>(v, upper, from_rows, from_columns, fits, next);
+            if (!(fast && whole)) locate<C>(t, c, round, rank, block);
             if (!fast)
 #pragma unroll
                 for (int p = 0; p < C::PRODUCTS; p++) {
                     if (fits) keep_upper<31>(upper[p], v[p]);  // the sign is enough
-                    round_tile(v[p], upper[p], t, g.row_exponents[p] + u.group * c.rows,
-                               g.column_exponents[p] + u.group * c.columns, c);
+                    round_tile(v[p], upper[p], t, g.row_exponents[p] + t.group * c.rows,
+                               g.column_exponents[p] + t.group * c.columns, c);
                 }
             arrive_at_all<C::CLUSTER>(ring + P::COLUMN_EMPTY + 8 * column.slot);
             if (C::SUMS) mbarrier_wait(ring + P::DIGIT_EMPTY + 8 * digit.slot, digit.parity ^ 1);
@@ -236,8 +244,9 @@ __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, 
                 __syncwarp();  // threads may have parted, and products want them together
             }
         }
-        arrive(ring + P::ROW_EMPTY + 8 * row.slot);
-        cells.end(u.group, t.row);
+        arrive(ring + P::ROW_EMPTY + 8 * Place<C::ROW_STAGES>(round).slot);
+        locate<C>(t, c, round, rank, block);
+        cells.end(t.group, t.row);
         if constexpr (C::ROW_SUMS) {
             mbarrier_wait(ring + P::TOTAL_EMPTY, ~round & 1);
 #pragma unroll
