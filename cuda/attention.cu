@@ -49,6 +49,22 @@ __device__ __forceinline__ void round_row(const float* x, float by, i32 dim, i32
     }
 }
 
+// The same of a row of at most HELD_WIDTH elements that its lanes hold.
+template <int BITS>
+__device__ __forceinline__ void round_held(const Quad& x, i32 padded, const RowPlanes& to, i32* exponent, u32* status) {
+    i32 at = ((i32)threadIdx.x & 31) * 4;
+    u32 largest = 0;
+#pragma unroll
+    for (int c = 0; c < 4; c++) largest = larger(largest, magnitude(x.v[c]));
+    largest = warp_max(largest);
+    if (at == 0) note_exponent(largest, exponent, status);
+    Scale scale = scale_to_fixed<BITS>(largest);
+    Quad scaled;
+#pragma unroll
+    for (int c = 0; c < 4; c++) scaled.v[c] = (x.v[c] * scale.first) * scale.second;
+    if (at < padded) to.store<BITS>(at, scaled);
+}
+
 // Rows x float [groups][R][T][D] as fixed-point rows [groups][T * R]; exponents i32 and planes in that order.
 template <int BITS>
 __device__ __forceinline__ void stack_rows(const float* x, i32* exponents, i8* planes, u32* status, i64 groups, i64 heads, i64 tokens,
@@ -58,7 +74,10 @@ __device__ __forceinline__ void stack_rows(const float* x, i32* exponents, i8* p
     Division d = divide(row, queries);
     const float* from = x + row_by_heads(d.quotient, d.rest, tokens, heads) * dim;
     RowPlanes to(planes, layout_of(groups, queries, padded), (i32)d.quotient, (i32)d.rest);
-    round_row<BITS>(from, 1.0f, (i32)dim, (i32)padded, to, exponents + row, status);
+    if (dim <= HELD_WIDTH)
+        round_held<BITS>(load_quad(from, (threadIdx.x & 31) * 4, dim), (i32)padded, to, exponents + row, status);
+    else
+        round_row<BITS>(from, 1.0f, (i32)dim, (i32)padded, to, exponents + row, status);
 }
 
 // Of each row dO and O, float [groups][R][T][D]: D, the fixed-point row dO with its exponent, and the one of z = dO / l, of whose
@@ -73,12 +92,24 @@ __device__ __forceinline__ void gradient_rows(const float* dout, const float* ou
     if (row >= groups * queries) return;
     Division d = divide(row, queries);
     i64 at = row_by_heads(d.quotient, d.rest, tokens, heads) * dim;
-    float dot = inner_product(out + at, dout + at, dim, width, products + (threadIdx.x >> 5) * width);
     Layout layout = layout_of(groups, queries, padded);
     RowPlanes to(planes, layout, (i32)d.quotient, (i32)d.rest), to_z(z_planes, layout, (i32)d.quotient, (i32)d.rest);
     i32 of_z = 0;
-    round_row<BITS>(dout + at, 1.0f, (i32)dim, (i32)padded, to, exponents + row, status);
-    round_row<BITS>(dout + at, sums[row], (i32)dim, (i32)padded, to_z, &of_z, status);
+    float dot;
+    if (width == HELD_WIDTH) {
+        i64 mine = (threadIdx.x & 31) * 4;
+        Quad gradient = load_quad(dout + at, mine, dim), z = gradient;
+        dot = inner_product_held(load_quad(out + at, mine, dim), gradient);
+        round_held<BITS>(gradient, (i32)padded, to, exponents + row, status);
+        float by = sums[row];
+#pragma unroll
+        for (int c = 0; c < 4; c++) z.v[c] = z.v[c] / by;
+        round_held<BITS>(z, (i32)padded, to_z, &of_z, status);
+    } else {
+        dot = inner_product(out + at, dout + at, dim, width, products + (threadIdx.x >> 5) * width);
+        round_row<BITS>(dout + at, 1.0f, (i32)dim, (i32)padded, to, exponents + row, status);
+        round_row<BITS>(dout + at, sums[row], (i32)dim, (i32)padded, to_z, &of_z, status);
+    }
     if ((threadIdx.x & 31) == 0) {
         inner[row] = dot;
         pairs[row] = pair_of(q_exponents[row], of_z);

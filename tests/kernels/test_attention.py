@@ -24,6 +24,12 @@ SHAPES = [
     (1, 1, 1, 130, 10, 64),
     (1, 1, 1, 521, 4, 0),  # a row of several warps
     (1, 2, 1, 1100, 2, 0),
+    (1, 2, 1, 5, 64, 0),  # rows beside, and of 65 to 128 elements, which a warp holds
+    (1, 2, 1, 5, 65, 0),
+    (2, 2, 1, 9, 100, 3),
+    (1, 1, 1, 6, 127, 0),
+    (1, 2, 2, 3, 128, 0),
+    (1, 1, 1, 4, 129, 0),
 ]
 
 
@@ -83,6 +89,7 @@ def test_shapes(device: Any, shape: tuple[int, ...]) -> None:
 def test_kinds(device: Any, kind: str, bits: int) -> None:
     check(device, (1, 4, 2, 21, 8, 0), kind, bits)
     check(device, (1, 2, 1, 21, 8, 6), kind, bits)
+    check(device, (1, 2, 1, 9, 100, 0), kind, bits)
 
 
 def test_a_score_of_minus_infinity_has_no_weight(device: Any) -> None:
