@@ -21,7 +21,7 @@ from auditkit.numerics.layout import (
     split_heads,
 )
 from auditkit.numerics.lists import adamw, add_piece, add_sums, add_terms, from_fixed, largest, squares
-from auditkit.numerics.operands import rms_norm_keep, swiglu_backward_both, swiglu_keep
+from auditkit.numerics.operands import rms_norm_backward_add, rms_norm_keep, swiglu_backward_both, swiglu_keep
 from auditkit.numerics.product import (
     attention_again,
     attention_backward,
@@ -82,6 +82,7 @@ __all__ = [
     "quantise_t",
     "read_digests",
     "rms_norm_backward",
+    "rms_norm_backward_add",
     "rms_norm_forward",
     "rms_norm_keep",
     "rope_backward",

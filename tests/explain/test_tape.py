@@ -26,7 +26,7 @@ OPAQUE = {
     "host",
 }  # fmt: skip
 # Noted as the ops that they are made of.
-COMPOSED = {"rms_norm_keep", "swiglu_keep", "swiglu_backward_both", "add_terms"}
+COMPOSED = {"rms_norm_backward_add", "rms_norm_keep", "swiglu_keep", "swiglu_backward_both", "add_terms"}
 # Only a step that is taken a layer at a time calls these, and a trace is of one that is not.
 IN_PIECES = {"attention_again", "columns", "join_rows", "cross_entropy_rows", "cross_entropy_columns", "add_piece"}
 
