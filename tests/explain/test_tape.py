@@ -89,6 +89,19 @@ def test_the_terms_of_each_weight_and_the_additions_to_totals_are_noted(name: st
     assert added == ([] if recipe.numerics.fold else [spec.name for spec in specs] * (count - 1))
 
 
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_gradients_that_meet_are_added_where_they_come_from(name: str) -> None:
+    """Also where a back end adds them while it differentiates a norm: traces stay comparable."""
+    recipe = RECIPES[name]
+    _, _, tape = record(recipe)
+    noted = [op.place for op in tape.ops if op.micro_batch == 0 and op.stage == "backward" and op.op == "add"]
+    layers = [f"model.layers.{layer}" for layer in reversed(range(recipe.model.num_layers))]
+    parts = (".mlp", "", ".self_attn", ".self_attn", "")  # gate and up, residual; q, k and v, residual
+    assert noted == [layer + part for layer in layers for part in parts]
+    norms = [op.place for op in tape.ops if op.micro_batch == 0 and op.op == "rms_norm_backward"]
+    assert {f"{layer}.{half}_layernorm.weight" for layer in layers for half in ("input", "post_attention")} < set(norms)
+
+
 def test_the_outputs_of_one_op_can_be_kept() -> None:
     recipe = RECIPES[min(RECIPES)]
     tape = Tape([spec.name for spec in parameter_table(recipe.model)], keep=0)
