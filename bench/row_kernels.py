@@ -104,6 +104,7 @@ def row_cases(device: Device, status: Any, width: int) -> Iterator[Case]:
     yield "row_sum" + where, n, lambda: row_sum.row_sum(device, x)
     yield "rms_norm forward" + where, 2 * n, lambda: rms_norm.rms_norm_forward(device, x, weight, np.float32(1e-5))
     yield "rms_norm backward" + where, 3 * n, lambda: backward(device, status, dy, weight, norm)
+    yield from added_cases(device, status, (dy, weight, norm), width)
     cache = swiglu.SwigluCache(x, up)
     yield "exp" + where, 2 * n, lambda: exp_kernel.exp(device, x)
     yield "swiglu forward" + where, 3 * n, lambda: swiglu.swiglu_forward(device, x, up)
@@ -115,6 +116,17 @@ def row_cases(device: Device, status: Any, width: int) -> Iterator[Case]:
     yield "split_heads" + where, 2 * n, lambda: layout.split_heads(device, x, 8, heads)
     yield "merge_heads" + where, 2 * n, lambda: layout.merge_heads(device, split)
     yield "rope" + where, 2 * n, lambda: rope.rope_forward(device, split, table)
+
+
+def added_cases(device: Device, status: Any, operands: tuple[Any, Any, Any], width: int) -> Iterator[Case]:
+    """RMSNorm's backward pass as a layer has it: of two or three gradients, onto the residual."""
+    dy, weight, norm = operands
+    n = dy.nbytes
+    dys = [dy, *(normals(device, *dy.shape, scale=GRADIENT) for _ in range(2))]
+    residual = normals(device, *dy.shape, scale=GRADIENT)
+    for count in (2, 3):
+        call = partial(rms_norm.rms_norm_backward_add, device, status, dys[:count], weight, norm, residual)
+        yield f"rms_norm backward of {count} gradients, added, width {width}", (count + 3) * n, call
 
 
 def table_cases(device: Device, status: Any) -> Iterator[Case]:

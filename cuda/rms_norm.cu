@@ -1,6 +1,8 @@
 // RMSNorm of rows, forward and backward (SPEC.md section 7).
 //
-//   x, y, dy, dx  float [rows][width]
+//   x, y, dx      float [rows][width]
+//   dy            float [rows][width], what comes back: (dy + second) + third of the gradients that are given
+//   second, third, residual  float [rows][width] or null; dx is added to residual
 //   weight        float [width]
 //   rstd          float [rows]; with x it is what backward needs, for xhat = x * rstd is one rounding
 //   dweight       i64 [width], units 2^-56, 0 before
@@ -157,25 +159,54 @@ GLOBAL void __launch_bounds__(256, 4)
     quantise_tile<14, true, true>(Normed{x, rstd, weight, width}, of_row, of_column, status, batch, rows, width, across, down);
 }
 
-// What backward reads of a row.
+// What backward works on. Of what is null each element is -0, which adds nothing to any number.
+struct Gradients {
+    const float *dy, *second, *third, *residual, *x, *rstd;
+    float* dx;
+};
+
+// What backward reads of a row before it begins.
 template <int HELD>
 struct Row {
-    Quad dy[HELD], x[HELD];
+    Quad dy[HELD], second[HELD], third[HELD], x[HELD];
     float rstd;
 };
 
+// load_cells of the row that begins at element `begin` of `rows`, which may be null.
 template <int HELD>
-__device__ __forceinline__ void load_row(Row<HELD>& to, const Team& team, const float* dy, const float* x, const float* rstd,
-                                         i64 row, i32 width) {
-    load_cells(to.dy, team, dy + row * width, width);
-    load_cells(to.x, team, x + row * width, width);
-    to.rstd = rstd[row];
+__device__ __forceinline__ void load_if_given(Quad (&cells)[HELD], const Team& team, const float* rows, i64 begin, i32 width) {
+#pragma unroll
+    for (int p = 0; p < HELD; p++) {
+        i32 at = place_of(team, p);
+        cells[p] = rows && at < width ? load_quad(rows + begin + at) : Quad{{-0.0f, -0.0f, -0.0f, -0.0f}};
+    }
 }
 
-// dx of a row, which is used up.
 template <int HELD>
-__device__ __forceinline__ void differentiate(Row<HELD>& row, Team& team, const float* weight, float* dx, i64 (&total)[HELD][4],
-                                              u32* status, i32 width, i64 padded, float small) {
+__device__ __forceinline__ void load_row(Row<HELD>& to, const Team& team, const Gradients& all, i64 row, i32 width) {
+    load_cells(to.dy, team, all.dy + row * width, width);
+    load_if_given(to.second, team, all.second, row * width, width);
+    load_if_given(to.third, team, all.third, row * width, width);
+    load_cells(to.x, team, all.x + row * width, width);
+    to.rstd = all.rstd[row];
+}
+
+template <int HELD>
+__device__ __forceinline__ void add_gradients(Row<HELD>& row) {
+#pragma unroll
+    for (int p = 0; p < HELD; p++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) row.dy[p].v[c] = (row.dy[p].v[c] + row.second[p].v[c]) + row.third[p].v[c];
+}
+
+// dx of a row, which is used up; it begins at element `begin`. The residual is under way during the row sum, but for rows of four
+// cells, beside which there are no registers for it.
+template <int HELD>
+__device__ __forceinline__ void differentiate(Row<HELD>& row, Team& team, const float* weight, const Gradients& all, i64 begin,
+                                              i64 (&total)[HELD][4], u32* status, i32 width, i64 padded, float small) {
+    Quad residual[HELD];
+    if (HELD < 4) load_if_given(residual, team, all.residual, begin, width);
+    add_gradients(row);
 #pragma unroll
     for (int p = 0; p < HELD; p++) {
         i32 at = place_of(team, p);
@@ -195,13 +226,15 @@ __device__ __forceinline__ void differentiate(Row<HELD>& row, Team& team, const 
         return row.dy[p < HELD ? p : 0].v[c] * row.x[p < HELD ? p : 0].v[c];
     });
     mean = mean / (float)width;
+    if (HELD == 4) load_if_given(residual, team, all.residual, begin, width);
 #pragma unroll
     for (int p = 0; p < HELD; p++) {
         i32 at = place_of(team, p);
         if (at >= width) continue;
 #pragma unroll
-        for (int c = 0; c < 4; c++) row.dy[p].v[c] = (row.dy[p].v[c] - row.x[p].v[c] * mean) * row.rstd;
-        store_quad(dx + at, row.dy[p]);
+        for (int c = 0; c < 4; c++)
+            row.dy[p].v[c] = residual[p].v[c] + (row.dy[p].v[c] - row.x[p].v[c] * mean) * row.rstd;
+        store_quad(all.dx + begin + at, row.dy[p]);
     }
 }
 
@@ -227,47 +260,58 @@ __device__ __forceinline__ void add_totals(i64* dweight, const i64 (&total)[HELD
 // `small` is 2^62 / rows or less, so a thread's sums over its rows need no check for small terms. AHEAD: the next row is under
 // way while this one is worked on, for one block fills a multiprocessor's registers and has nobody else to wait for.
 template <int HELD, bool AHEAD>
-__device__ __forceinline__ void backward(const float* dy, const float* weight, const float* x, const float* rstd, float* dx,
-                                         i64* dweight, u32* status, i64 rows, i32 width, i64 padded, float small, i32 threads) {
+__device__ __forceinline__ void backward(const Gradients& all, const float* weight, i64* dweight, u32* status, i64 rows, i32 width,
+                                         i64 padded, float small, i32 threads) {
     Team team = team_of(threads);
     i64 total[HELD][4] = {}, step = next_row(threads);
     Row<HELD> next = {};
     i64 row = first_row(threads);
-    if (AHEAD && row < rows) load_row(next, team, dy, x, rstd, row, width);
+    if (AHEAD && row < rows) load_row(next, team, all, row, width);
     for (; row < rows; row += step) {
-        if (!AHEAD) load_row(next, team, dy, x, rstd, row, width);
+        if (!AHEAD) load_row(next, team, all, row, width);
         Row<HELD> held = next;
-        if (AHEAD && row + step < rows) load_row(next, team, dy, x, rstd, row + step, width);
-        differentiate(held, team, weight, dx + row * width, total, status, width, padded, small);
+        if (AHEAD && row + step < rows) load_row(next, team, all, row + step, width);
+        differentiate(held, team, weight, all, row * width, total, status, width, padded, small);
     }
     add_totals(dweight, total, team, width, status);
 }
 
-#define BACKWARD(held, ahead)                                                                                                 \
-    GLOBAL void __launch_bounds__(512)                                                                                        \
-        rms_norm_backward_##held(const float* dy, const float* weight, const float* x, const float* rstd, float* dx,          \
-                                 i64* dweight, u32* status, i64 rows, i64 width, i64 padded, float small, i32 team) {         \
-        backward<held, ahead>(dy, weight, x, rstd, dx, dweight, status, rows, (i32)width, padded, small, team);               \
+// ADDS: `second`, `third` or `residual` may be given. Kernels that never have them leave their registers to the next row.
+#define BACKWARD(name, held, ahead, adds)                                                                                       \
+    GLOBAL void __launch_bounds__(512)                                                                                          \
+        rms_norm_backward_##name(const float* dy, const float* second, const float* third, const float* residual,               \
+                                 const float* weight, const float* x, const float* rstd, float* dx, i64* dweight, u32* status,  \
+                                 i64 rows, i64 width, i64 padded, float small, i32 team) {                                      \
+        Gradients all{dy, adds ? second : nullptr, adds ? third : nullptr, adds ? residual : nullptr, x, rstd, dx};             \
+        backward<held, ahead>(all, weight, dweight, status, rows, (i32)width, padded, small, team);                             \
     }
-BACKWARD(1, true)
-BACKWARD(2, true)
-BACKWARD(3, true)
-BACKWARD(4, false)
+BACKWARD(1, 1, true, false)
+BACKWARD(2, 2, true, false)
+BACKWARD(3, 3, true, false)
+BACKWARD(4, 4, false, false)
+BACKWARD(add_1, 1, false, true)
+BACKWARD(add_2, 2, true, true)
+BACKWARD(add_3, 3, false, true)
+BACKWARD(add_4, 4, false, true)
 
 GLOBAL void __launch_bounds__(512)
-    rms_norm_backward_any(const float* dy, const float* weight, const float* x, const float* rstd, float* dx, i64* dweight,
-                          u32* status, i64 rows, i64 width, i64 padded, float small, i32 team) {
+    rms_norm_backward_any(const float* dy, const float* second, const float* third, const float* residual, const float* weight,
+                          const float* x, const float* rstd, float* dx, i64* dweight, u32* status, i64 rows, i64 width, i64 padded,
+                          float small, i32 team) {
     Team mine = team_of(team);
     i64 limit = __float2ll_rn(small);
     for (i64 row = first_row(team); row < rows; row += next_row(team)) {
-        const float *from = x + row * width, *above = dy + row * width;
+        i64 begin = row * width;
+        auto if_given = [&](const float* of, i64 i) { return of ? of[begin + i] : -0.0f; };
+        auto above = [&](i64 i) { return (dy[begin + i] + if_given(second, i)) + if_given(third, i); };
+        const float* from = x + begin;
         float r = rstd[row];
-        float sum = row_sum_of(mine, width, padded, [&](i64 i) { return (above[i] * weight[i]) * (from[i] * r); });
+        float sum = row_sum_of(mine, width, padded, [&](i64 i) { return (above(i) * weight[i]) * (from[i] * r); });
         float mean = sum / (float)width;
         for (i64 i = threadIdx.x % team; i < width; i += team) {
-            float xhat = from[i] * r;
-            atomic_add_term(dweight + i, fixed_term((above[i] * xhat) * GRADIENT_UNIT, status), limit, status);
-            dx[row * width + i] = (above[i] * weight[i] - xhat * mean) * r;
+            float xhat = from[i] * r, gradient = above(i);
+            atomic_add_term(dweight + i, fixed_term((gradient * xhat) * GRADIENT_UNIT, status), limit, status);
+            dx[begin + i] = if_given(residual, i) + (gradient * weight[i] - xhat * mean) * r;
         }
     }
 }

@@ -12,6 +12,7 @@ from auditkit.errors import AuditkitError
 from auditkit.explain.bench import Variant
 from auditkit.explain.update_guesses import flushed
 from auditkit.formats.recipe import Recipe
+from auditkit.model.composed import ComposedOps
 from auditkit.model.ops import Ops
 from auditkit.model.state import State
 from auditkit.numerics.arrays import IntArray
@@ -163,6 +164,8 @@ def _stale(step: int, plain: Variant, around: Around, quick: bool) -> Iterator[M
 
 class _Flushing:
     """Ops whose results have no subnormal numbers, as with flush-to-zero on; only of results that are NumPy arrays."""
+
+    rms_norm_backward_add = ComposedOps.rms_norm_backward_add  # whose sums are flushed, each
 
     def __init__(self, ops: Ops) -> None:
         self._ops = ops

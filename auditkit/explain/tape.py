@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any, cast
 
 import numpy as np
@@ -195,8 +196,9 @@ class TracedNetwork(Network):
             return super()._attention_forward(rows, kept, prefix, batch)
 
     def _attention_backward(self, dy: F32, prefix: str, cache: Any) -> Any:
+        """As the network's own, with the sum of its gradients, which belongs here in a trace."""
         with self.tape.at("backward", prefix):
-            return super()._attention_backward(dy, prefix, cache)
+            return [reduce(self.ops.add, super()._attention_backward(dy, prefix, cache))]
 
     def _heads(self, rows: Any, prefix: str, batch: int, heads: int) -> Any:
         with self.tape.at("forward", prefix):
@@ -212,7 +214,7 @@ class TracedNetwork(Network):
 
     def _mlp_backward(self, dout: F32, prefix: str, cache: Any) -> Any:
         with self.tape.at("backward", prefix):
-            return super()._mlp_backward(dout, prefix, cache)
+            return [reduce(self.ops.add, super()._mlp_backward(dout, prefix, cache))]
 
     def _weight_gradient(self, weight: str, dy_columns: Any, x_columns: Any) -> None:
         with self.tape.at("weights", weight):
@@ -232,6 +234,11 @@ class TracedNetwork(Network):
         """As the network's own."""
         with self.tape.at("backward", weight):
             return super().norm_backward(dy, weight, cache)
+
+    def norm_backward_add(self, dys: Sequence[F32], weight: str, cache: Any, residual: F32) -> Any:
+        """As the network's own, of one gradient, each part where it belongs."""
+        (dy,) = dys
+        return self.ops.add(residual, self.norm_backward(dy, weight, cache))
 
 
 def traced_gradients(

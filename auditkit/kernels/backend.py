@@ -110,6 +110,7 @@ class CudaOps:
     block_nodes = _on_device(blake3.block_nodes)
     rms_norm_forward = _on_device(rms_norm.rms_norm_forward)
     rms_norm_backward = _checked(rms_norm.rms_norm_backward)
+    rms_norm_backward_add = _checked(rms_norm.rms_norm_backward_add)
     rope_forward = _on_device(rope.rope_forward)
     rope_backward = _on_device(rope.rope_backward)
     attention_forward = _checked(product.attention_forward)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from auditkit.kernels.exact_sum import small_term
 from auditkit.kernels.quantise import both_given, empty_largest
 from auditkit.kernels.row_sum import WARP, RowShape, held_kind, padded_width, team_for
 
+_NONE = np.uint64(0)  # a null pointer
 _HELD = (1, 2, 3, 4)  # cells of four elements that a thread may hold
 _AHEAD = 3  # backward: cells up to which a thread also holds the next row's
 _AHEAD_FORWARD = 2  # the same where forward goes over many rows
@@ -89,15 +92,38 @@ def rms_norm_backward(
     Terms out of range, and sums that may be, set bits 0 and 1 of `status`. A sum out of range that sets no bit is the
     true one.
     """
+    return rms_norm_backward_add(device, status, [dy], weight, cache, None, shape=shape)
+
+
+def rms_norm_backward_add(
+    device: Device,
+    status: Array,
+    dys: Sequence[Array],
+    weight: Array,
+    cache: RmsNormCache,
+    residual: Array | None,
+    *,
+    shape: RowShape | None = None,
+) -> tuple[Array, Array]:
+    """`rms_norm_backward` of the sum of one to three gradients (N, C), in their order; dx is added to `residual` (N, C)
+    if it is given.
+
+    One launch, each array read once.
+    """
+    gradients: list[Any] = [*dys, *[_NONE] * (3 - len(dys))]
+    dy, second, third = gradients
     rows, width = dy.shape
     chosen = shape or _shape(width, _AHEAD)
     dx = device.empty(dy.shape, np.float32)
     dweight = device.zeros((width,), np.int64)
     kind = held_kind(width, chosen.team, _HELD)
     grid = min(chosen.blocks(rows), device.multiprocessors * max(1, _RESIDENT[kind] // chosen.block))
-    operands = (dy, weight, cache.x, cache.rstd, dx, dweight, status)
+    adds = len(dys) > 1 or residual is not None
+    onto = _NONE if residual is None else residual
+    operands = (dy, second, third, onto, weight, cache.x, cache.rstd, dx, dweight, status)
     args = (*operands, *_sizes(rows, width), np.float32(small_term(rows)), np.int32(chosen.team))
-    device.launch("rms_norm", f"rms_norm_backward_{kind}", grid, chosen.block, args)
+    kernel = f"rms_norm_backward_{'add_' if adds and kind != 'any' else ''}{kind}"
+    device.launch("rms_norm", kernel, grid, chosen.block, args)
     return dx, dweight
 
 

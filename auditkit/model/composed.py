@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from auditkit.numerics.arrays import F32
+from auditkit.numerics.arrays import F32, I64
 
 
 class ComposedOps:
@@ -24,6 +26,13 @@ class ComposedOps:
         """`rms_norm_forward`, then `quantise_keep`."""
         y, cache = self.rms_norm_forward(x, weight, eps)
         return *self.quantise_keep(y, bits), cache
+
+    def rms_norm_backward_add(
+        self: Any, dys: Sequence[F32], weight: F32, cache: Any, residual: F32 | None
+    ) -> tuple[F32, I64]:
+        """`add` of the gradients in their order, `rms_norm_backward`, then `add` to the residual."""
+        dx, dweight = self.rms_norm_backward(reduce(self.add, dys), weight, cache)
+        return (dx if residual is None else self.add(residual, dx)), dweight
 
     def swiglu_keep(self: Any, gate: F32, up: F32, bits: int) -> Any:
         """`swiglu_forward`, then `quantise_keep`."""

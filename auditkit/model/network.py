@@ -129,10 +129,11 @@ class Network:
     def layer_backward(self, dx: F32, prefix: str, cache: Any) -> F32:
         """The gradient of a layer's input (N, C) from that of its output, and those of its weights."""
         norm1, attention, norm2, mlp = cache
-        dh2 = self._mlp_backward(dx, prefix + "mlp.", mlp)
-        dx = self.ops.add(dx, self.norm_backward(dh2, prefix + "post_attention_layernorm.weight", norm2))
-        dh = self._attention_backward(dx, prefix + "self_attn.", attention)
-        return self.ops.add(dx, self.norm_backward(dh, prefix + "input_layernorm.weight", norm1))
+        dhs = self._mlp_backward(dx, prefix + "mlp.", mlp)
+        dx = self.norm_backward_add(dhs, prefix + "post_attention_layernorm.weight", norm2, dx)
+        del dhs  # before the attention needs memory
+        dhs = self._attention_backward(dx, prefix + "self_attn.", attention)
+        return self.norm_backward_add(dhs, prefix + "input_layernorm.weight", norm1, dx)
 
     def _attention_forward(self, rows: Any, kept: Any, prefix: str, batch: int) -> tuple[F32, Any]:
         """Rows of the normed input (N, C), and what is kept of it -> rows of the attention's output (N, H * D)."""
@@ -166,7 +167,8 @@ class Network:
         flat = self.norm_backward(merged.reshape(-1, self.model.head_dim), prefix + "_norm.weight", cache)
         return self.ops.quantise_both(flat.reshape(merged.shape), self.bits)
 
-    def _attention_backward(self, dy: F32, prefix: str, cache: Any) -> F32:
+    def _attention_backward(self, dy: F32, prefix: str, cache: Any) -> list[F32]:
+        """Gradient of the attention's output -> gradients of its input (N, C), to be added in this order."""
         kept, q_norm, k_norm, attention, merged, batch = cache
         ops = self.ops
         dmerged = self._linear_backward(dy, prefix + "o_proj.weight", ops.kept_columns(merged, self.bits))
@@ -175,7 +177,7 @@ class Network:
         dh_q = self._product_backward(self._heads_backward(dq, prefix + "q", q_norm), prefix + "q_proj.weight", columns)
         dh_k = self._product_backward(self._heads_backward(dk, prefix + "k", k_norm), prefix + "k_proj.weight", columns)
         dh_v = self._product_backward(ops.merge_heads_both(dv, self.bits), prefix + "v_proj.weight", columns)
-        return ops.add(ops.add(dh_q, dh_k), dh_v)
+        return [dh_q, dh_k, dh_v]
 
     def _parts(self, batch: int) -> list[tuple[slice, slice, slice]]:
         """Cuts of (B, heads, ..) into sequences and key heads with their query heads: (sequences, queries, keys)."""
@@ -226,14 +228,15 @@ class Network:
         inner, y, cache = ops.swiglu_keep(gate, up, self.bits)
         return inner, (kept, y, cache)
 
-    def _mlp_backward(self, dout: F32, prefix: str, cache: Any) -> F32:
+    def _mlp_backward(self, dout: F32, prefix: str, cache: Any) -> list[F32]:
+        """As `_attention_backward`."""
         kept, y, swiglu = cache
         dy = self._linear_backward(dout, prefix + "down_proj.weight", self.ops.kept_columns(y, self.bits))
         dgate, dup = self.ops.swiglu_backward_both(dy, swiglu, self.bits)
         del dy
         columns = self.ops.kept_columns(kept, self.bits)
         dh_gate = self._product_backward(dgate, prefix + "gate_proj.weight", columns)
-        return self.ops.add(dh_gate, self._product_backward(dup, prefix + "up_proj.weight", columns))
+        return [dh_gate, self._product_backward(dup, prefix + "up_proj.weight", columns)]
 
     def _linear_backward(self, dy: F32, weight: str, x_columns: Any) -> F32:
         """dy (N, O) -> dx (N, I); adds the weight's gradient. x_columns: fixed-point columns of the input (N, I)."""
@@ -261,6 +264,12 @@ class Network:
     def norm_backward(self, dy: F32, weight: str, cache: Any) -> F32:
         """The gradient of the rows; adds the weight's gradient."""
         dx, dweight = self.ops.rms_norm_backward(dy, self.prepared.params[weight], cache)
+        self._add(weight, dweight)
+        return dx
+
+    def norm_backward_add(self, dys: Sequence[F32], weight: str, cache: Any, residual: F32) -> F32:
+        """`residual` and the gradient of the rows, of the sum of `dys`; adds the weight's gradient."""
+        dx, dweight = self.ops.rms_norm_backward_add(dys, self.prepared.params[weight], cache, residual)
         self._add(weight, dweight)
         return dx
 

@@ -1,15 +1,17 @@
-"""Ops whose results enter products at once, as numerics/operands.py, by the ops in C."""
+"""Ops that go together, as numerics/operands.py, by the ops in C."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from auditkit.native.elementwise import Elementwise
 from auditkit.native.product import Products
-from auditkit.numerics.arrays import F32
-from auditkit.numerics.layout import merge_heads
+from auditkit.numerics.arrays import F32, I64
+from auditkit.numerics.layout import add, merge_heads
 from auditkit.numerics.rms_norm import RmsNormCache
 from auditkit.numerics.swiglu import SwigluCache
 
@@ -17,7 +19,10 @@ from auditkit.numerics.swiglu import SwigluCache
 class Operands:
     """The compositions of one library's ops."""
 
-    OPS = ("merge_heads_keep", "merge_heads_both", "rms_norm_keep", "swiglu_keep", "swiglu_backward_both")
+    OPS = (
+        "merge_heads_keep", "merge_heads_both", "rms_norm_keep", "rms_norm_backward_add", "swiglu_keep",
+        "swiglu_backward_both",
+    )  # fmt: skip
 
     def __init__(self, products: Products, elementwise: Elementwise) -> None:
         self._products, self._elementwise = products, elementwise
@@ -34,6 +39,13 @@ class Operands:
         """As operands.rms_norm_keep."""
         y, cache = self._elementwise.rms_norm_forward(x, weight, eps)
         return *self._products.quantise_keep(y, bits), cache
+
+    def rms_norm_backward_add(
+        self, dys: Sequence[F32], weight: F32, cache: Any, residual: F32 | None
+    ) -> tuple[F32, I64]:
+        """As operands.rms_norm_backward_add."""
+        dx, dweight = self._elementwise.rms_norm_backward(reduce(add, dys), weight, cache)
+        return (dx if residual is None else add(residual, dx)), dweight
 
     def swiglu_keep(self, gate: F32, up: F32, bits: int) -> tuple[Any, F32, SwigluCache]:
         """As operands.swiglu_keep."""

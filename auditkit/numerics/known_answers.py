@@ -187,6 +187,17 @@ def _rms_norm_backward(ops: Any, place: Place) -> Outputs:
 
 
 @_probe
+def _rms_norm_backward_add(ops: Any, place: Place) -> Outputs:
+    for width in (8, 33):
+        weight = place(floats(15, width))
+        cache = ops.rms_norm_forward(place(rows(width)), weight, EPS)[1]
+        dys = [place(floats(48 + i, 8, width, low=-20, high=-2)) for i in range(3)]
+        for count, residual in ((1, rows(width)[::-1]), (2, rows(width)), (3, rows(width)[::-1]), (3, None)):
+            onto = None if residual is None else place(np.ascontiguousarray(residual))
+            yield from ops.rms_norm_backward_add(dys[:count], weight, cache, onto)
+
+
+@_probe
 def _rope_table(ops: Any, place: Place) -> Outputs:
     pairs = np.zeros((50, 8), np.float32)
     pairs[:, :4] = 1.0  # the rotation of (1, 0) is (cos, sin)

@@ -1,15 +1,17 @@
-"""Ops whose results enter products at once, as the compositions that they are; a back end may make them in one."""
+"""Ops that go together, as the compositions that they are; a back end may make them in one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from auditkit.numerics import product
-from auditkit.numerics.arrays import F32
-from auditkit.numerics.layout import merge_heads
-from auditkit.numerics.rms_norm import RmsNormCache, rms_norm_forward
+from auditkit.numerics.arrays import F32, I64
+from auditkit.numerics.layout import add, merge_heads
+from auditkit.numerics.rms_norm import RmsNormCache, rms_norm_backward, rms_norm_forward
 from auditkit.numerics.swiglu import SwigluCache, swiglu_backward, swiglu_forward
 
 
@@ -27,6 +29,19 @@ def rms_norm_keep(x: F32, weight: F32, eps: np.float32, bits: int) -> tuple[Any,
     """`rms_norm_forward`, and `quantise_keep` of its result: rows, what is kept, cache. Raises NonFinite."""
     y, cache = rms_norm_forward(x, weight, eps)
     return *product.quantise_keep(y, bits), cache
+
+
+def rms_norm_backward_add(
+    dys: Sequence[F32], weight: F32, cache: RmsNormCache, residual: F32 | None
+) -> tuple[F32, I64]:
+    """`rms_norm_backward` of the sum of one to three gradients, (a + b) + c in their order, and `add` of its dx to the
+    residual if there is one.
+
+    dys, residual (N, C) float32. Returns residual + dx (N, C) float32 and dweight (C,) int64 in units 2^-56. Raises
+    NonFinite.
+    """
+    dx, dweight = rms_norm_backward(reduce(add, dys), weight, cache)
+    return (dx if residual is None else add(residual, dx)), dweight
 
 
 def swiglu_keep(gate: F32, up: F32, bits: int) -> tuple[Any, F32, SwigluCache]:

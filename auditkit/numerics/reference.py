@@ -24,6 +24,7 @@ from auditkit.numerics.lists import adamw, add_piece, add_sums, add_terms, from_
 from auditkit.numerics.operands import (
     merge_heads_both,
     merge_heads_keep,
+    rms_norm_backward_add,
     rms_norm_keep,
     swiglu_backward_both,
     swiglu_keep,
@@ -90,6 +91,7 @@ __all__ = [
     "quantise_t",
     "read_digests",
     "rms_norm_backward",
+    "rms_norm_backward_add",
     "rms_norm_forward",
     "rms_norm_keep",
     "rope_backward",

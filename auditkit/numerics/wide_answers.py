@@ -63,7 +63,10 @@ def _rms_norm(ops: Any, place: Place) -> Outputs:
         x, weight = place(_rows(66, 2, width)), place(floats(69, width))
         y, cache = ops.rms_norm_forward(x, weight, EPS)
         yield y
-        yield from ops.rms_norm_backward(place(floats(70, 2, width, low=-20, high=-2)), weight, cache)
+        dys = [place(floats(stream, 2, width, low=-20, high=-2)) for stream in (70, 87, 88)]
+        yield from ops.rms_norm_backward(dys[0], weight, cache)
+        yield from ops.rms_norm_backward_add(dys[:2], weight, cache, x)
+        yield from ops.rms_norm_backward_add(dys, weight, cache, None)
         rows, kept, _ = ops.rms_norm_keep(x, weight, EPS, 14)
         yield ops.dot(rows, ops.quantise(place(floats(71, 2, width)), 14))
         yield ops.dot(ops.kept_columns(kept, 14), ops.quantise(place(floats(72, 2, 2)), 14))

@@ -27,7 +27,8 @@ OPAQUE = {
 }  # fmt: skip
 # Noted as the ops that they are made of.
 COMPOSED = {
-    "merge_heads_keep", "merge_heads_both", "rms_norm_keep", "swiglu_keep", "swiglu_backward_both", "add_terms",
+    "merge_heads_keep", "merge_heads_both", "rms_norm_keep", "rms_norm_backward_add", "swiglu_keep",
+    "swiglu_backward_both", "add_terms",
 }  # fmt: skip
 # Only a step that is taken a layer at a time calls these, and a trace is of one that is not.
 IN_PIECES = {"attention_again", "columns", "join_rows", "cross_entropy_rows", "cross_entropy_columns", "add_piece"}
@@ -89,6 +90,19 @@ def test_the_terms_of_each_weight_and_the_additions_to_totals_are_noted(name: st
     )
     added = [op.place for op in tape.ops if op.op == "add_sums"]
     assert added == ([] if recipe.numerics.fold else [spec.name for spec in specs] * (count - 1))
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_gradients_that_meet_are_added_where_they_come_from(name: str) -> None:
+    """Also where a back end adds them while it differentiates a norm: traces stay comparable."""
+    recipe = RECIPES[name]
+    _, _, tape = record(recipe)
+    noted = [op.place for op in tape.ops if op.micro_batch == 0 and op.stage == "backward" and op.op == "add"]
+    layers = [f"model.layers.{layer}" for layer in reversed(range(recipe.model.num_layers))]
+    parts = (".mlp", "", ".self_attn", ".self_attn", "")  # gate and up, residual; q, k and v, residual
+    assert noted == [layer + part for layer in layers for part in parts]
+    norms = [op.place for op in tape.ops if op.micro_batch == 0 and op.op == "rms_norm_backward"]
+    assert {f"{layer}.{half}_layernorm.weight" for layer in layers for half in ("input", "post_attention")} < set(norms)
 
 
 def test_the_outputs_of_one_op_can_be_kept() -> None:

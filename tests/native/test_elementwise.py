@@ -34,6 +34,9 @@ def test_rms_norm(native: NativeOps, size: int) -> None:
     (dy,) = frozen(floats(3, len(rows), size, low=-30, high=-2))
     sound = reference.rms_norm_forward(normals(4, len(rows), size), weight, EPS)[1]
     same(native.rms_norm_backward(dy, weight, sound), reference.rms_norm_backward(dy, weight, sound))
+    for dys, residual in (([dy], rows), ([dy, dy[::-1]], None), ([dy, dy[::-1], dy], rows)):
+        got = native.rms_norm_backward_add(dys, weight, sound, residual)
+        same(got, reference.rms_norm_backward_add(dys, weight, sound, residual))
 
 
 def test_weight_gradients_near_their_range(native: NativeOps) -> None:

@@ -6,7 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from auditkit.model.composed import ComposedOps
+from auditkit.numerics import reference
 from auditkit.numerics.nonfinite import NonFinite
+from auditkit.numerics.operands import rms_norm_backward_add
 from auditkit.numerics.rms_norm import rms_norm_backward, rms_norm_forward
 from tests.ops.cases import (
     BOUNDARY_SIZES,
@@ -131,3 +134,34 @@ def test_close_to_float64() -> None:
     assert relative_error(dx, numeric) < 2e-6
     want = np.sum(d64 * float64_norm(wide, np.ones(33), float(EPS)), axis=0)
     assert relative_error(dweight.astype(np.float64) * 2.0**-56, want) < 1e-6
+
+
+class Asked(ComposedOps):
+    """The reference ops, whose combined ones are made of the others; notes which are asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> object:
+        self.asked.append(name)
+        return getattr(reference, name)
+
+
+@pytest.mark.parametrize("onto", [False, True], ids=["alone", "onto a residual"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_sum_of_gradients_is_added_in_its_order(count: int, onto: bool) -> None:
+    x, weight, residual = frozen(floats(1, 5, 33), floats(2, 33), floats(3, 5, 33))
+    dys = frozen(*(floats(4 + i, 5, 33, low=-20, high=-2) for i in range(count)))
+    _, cache = rms_norm_forward(x, weight, EPS)
+    _, rstd, xhat = layers.rms_norm(x, weight, EPS)
+    dy = dys[0] if count == 1 else dys[0] + dys[1] if count == 2 else (dys[0] + dys[1]) + dys[2]
+    dx, dweight = layers.rms_norm_backward(dy, weight, rstd, xhat)
+    asked = Asked()
+    for made in (rms_norm_backward_add, asked.rms_norm_backward_add):
+        got_dx, got_dweight = made(dys, weight, cache, residual if onto else None)
+        assert_same_bits(got_dx, residual + dx if onto else dx)
+        assert_same_bits(got_dweight, dweight)
+    assert set(asked.asked) == {"add", "rms_norm_backward"}
+    if count == 3:
+        turned, _ = rms_norm_backward_add(dys[::-1], weight, cache, None)
+        assert (turned != dx).any()

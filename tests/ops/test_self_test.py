@@ -153,6 +153,7 @@ OUTPUTS = {
     "cross_entropy": 2,
     "cross_entropy_rows": 3,
     "rms_norm_backward": 2,
+    "rms_norm_backward_add": 2,
     "rms_norm_forward": 2,
     "swiglu_backward": 2,
     "swiglu_forward": 2,
