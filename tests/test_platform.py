@@ -19,7 +19,7 @@ import pytest
 
 from auditkit.formats.digest import content_digest
 from auditkit.numerics.exact_dot import dot, quantise
-from auditkit.numerics.known_answers import floats
+from auditkit.numerics.known_inputs import floats
 from tests.golden import make_training
 from tests.vectors.make_ops import FILES
 

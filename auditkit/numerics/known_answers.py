@@ -7,69 +7,33 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from auditkit.formats.digest import Digest, content_digest
 from auditkit.formats.recipe import ScheduleConfig
+from auditkit.numerics import operand_answers
 from auditkit.numerics.answers import digest_of, right
 from auditkit.numerics.arrays import F32, I64
 from auditkit.numerics.exact_sum import GRADIENT_UNIT, LOSS_UNIT, SOFTMAX_UNIT
 from auditkit.numerics.known_inputs import SEED, floats, rows
 from auditkit.numerics.nonfinite import NonFinite
 from auditkit.numerics.normal import normal
+from auditkit.numerics.operand_answers import BITS, EPS, Outputs, Place
 from auditkit.numerics.philox import philox
 from auditkit.numerics.shuffle import window_order
 
-BITS = (14, 21, 24)  # fx14, fx21, f32
 ONE = np.float32(1)
-EPS = np.float32(1e-5)
 
-Place: TypeAlias = Callable[[Any], Any]  # puts a NumPy array where the arrays of the ops live
-Outputs: TypeAlias = Iterator[Any]
-
-PROBES: dict[str, Callable[[Any, Place], Outputs]] = {}
+PROBES: dict[str, Callable[[Any, Place], Outputs]] = dict(operand_answers.PROBES)
 
 
 def _probe(function: Callable[[Any, Place], Outputs]) -> Callable[[Any, Place], Outputs]:
     """Register the probe of the op whose name follows the underscore."""
     PROBES[function.__name__.removeprefix("_")] = function
     return function
-
-
-def _kept(ops: Any, made: tuple[Any, ...], bits: int) -> tuple[Any, Any]:
-    return made[0], ops.kept_columns(made[1], bits)
-
-
-def _operands(name: str, widths: tuple[int, ...], make: Callable[[Any, Place, int], Iterable[Any]]) -> None:
-    """Register a probe: the products of operands with ones on the diagonal show every integer of their rows."""
-
-    def probe(ops: Any, place: Place) -> Outputs:
-        for bits in BITS:
-            for made, width in zip(make(ops, place, bits), widths, strict=True):
-                yield ops.dot(made, ops.quantise(place(np.eye(width, dtype=np.float32)), bits))
-
-    PROBES[name] = probe
-
-
-def _swiglu_both(ops: Any, place: Place, bits: int) -> tuple[Any, ...]:
-    cache = ops.swiglu_forward(place(rows(12)), place(floats(24, 8, 12)))[1]
-    gate, up = ops.swiglu_backward_both(place(floats(26, 8, 12)), cache, bits)
-    return *gate, *up
-
-
-_operands("quantise", (9,), lambda o, p, b: (o.quantise(p(rows(9)), b),))
-_operands("quantise_t", (8,), lambda o, p, b: (o.quantise_t(p(rows(9)), b),))
-_operands("quantise_both", (9, 8), lambda o, p, b: o.quantise_both(p(rows(9)), b))
-_operands("quantise_keep", (9,), lambda o, p, b: o.quantise_keep(p(rows(9)), b)[:1])
-_operands("kept_columns", (9, 8), lambda o, p, b: _kept(o, o.quantise_keep(p(rows(9)), b), b))
-_operands("merge_heads_keep", (9, 6), lambda o, p, b: _kept(o, o.merge_heads_keep(p(floats(48, 2, 3, 3, 3)), b), b))
-_operands("merge_heads_both", (9, 6), lambda o, p, b: o.merge_heads_both(p(floats(49, 2, 3, 3, 3)), b))
-_operands("rms_norm_keep", (8, 8), lambda o, p, b: _kept(o, o.rms_norm_keep(p(rows(8)), p(floats(15, 8)), EPS, b), b))
-_operands("swiglu_keep", (12, 8), lambda o, p, b: _kept(o, o.swiglu_keep(p(rows(12)), p(floats(24, 8, 12)), b), b))
-_operands("swiglu_backward_both", (12, 8, 12, 8), _swiglu_both)
 
 
 @_probe

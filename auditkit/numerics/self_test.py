@@ -15,8 +15,9 @@ import numpy.typing as npt
 from auditkit.errors import MachineFault
 from auditkit.numerics import wide_answers
 from auditkit.numerics.arrays import ieee
-from auditkit.numerics.known_answers import COMMON, PROBES, Place, answer, known
+from auditkit.numerics.known_answers import COMMON, PROBES, answer, known
 from auditkit.numerics.nonfinite import NonFinite
+from auditkit.numerics.operand_answers import Place
 
 Array = npt.NDArray[Any]
 

@@ -7,7 +7,7 @@ products of a BLAS. Vector code has its whole vectors and its rests.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,8 @@ import numpy as np
 from auditkit.formats.digest import Digest
 from auditkit.numerics.answers import digest_of, right
 from auditkit.numerics.arrays import F32
-from auditkit.numerics.known_answers import EPS, Place
 from auditkit.numerics.known_inputs import floats
-
-Outputs = Iterator[Any]
+from auditkit.numerics.operand_answers import EPS, Outputs, Place
 
 FX = (14, 21)
 # Elements of a row: no multiple of 128; one, of up to 3,840; and beyond, where sums of 14 bits no longer fit 32 bits.
