@@ -23,6 +23,7 @@ HELPERS = frozenset(
         "arrays",
         "elementwise",
         "known_answers",
+        "operand_answers",
         "known_inputs",
         "lists",
         "nonfinite",
