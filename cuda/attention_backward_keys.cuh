@@ -36,7 +36,7 @@ struct ShareSum : BackwardSum {
         }
         return tame;
     }
-    __device__ __forceinline__ static bool fast(const i8*, const i32*) { return true; }
+    __device__ __forceinline__ static bool fast(const i32*, const i32*) { return true; }
 
     template <Kind KIND>
     __device__ __forceinline__ void tile(const Tile& t, i32 (&v)[1][32]) {
@@ -102,10 +102,9 @@ struct SlopeSum : BackwardSum {
         limits[1] = warp_min_int(least);
         return tame;
     }
-    __device__ __forceinline__ static bool fast(const i8* record, const i32* limits) {
-        const SlopeRecord& of = *(const SlopeRecord*)record;
-        i32 dout = of_q(of.largest_gradients), inner = of_z(of.largest_gradients), least = limits[1];
-        return of.largest_q + dout <= limits[0] && of.largest_q <= least + 111 && of.largest_q + inner <= least + MOST_OF_GRADIENT;
+    __device__ __forceinline__ static bool fast(const i32* head, const i32* limits) {
+        i32 largest_q = head[2], dout = of_q(head[3]), inner = of_z(head[3]), least = limits[1];
+        return (largest_q + dout <= limits[0]) & (largest_q <= least + 111) & (largest_q + inner <= least + MOST_OF_GRADIENT);
     }
 
     template <Kind KIND>

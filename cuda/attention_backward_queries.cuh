@@ -68,7 +68,7 @@ struct SlopeScan {
         }
         return tame;
     }
-    __device__ __forceinline__ static bool fast(const i8*, const i32*) { return true; }
+    __device__ __forceinline__ static bool fast(const i32*, const i32*) { return true; }
 
     // Cell by cell, from dS; cells that are not seen are 0.
     __device__ __forceinline__ void bounds_of(const Tile& t, i32 (&ds)[32]) {
@@ -196,9 +196,9 @@ struct QuerySum : BackwardSum {
         limits[1] = warp_min_int(most_of_keys);
         return tame;
     }
-    __device__ __forceinline__ static bool fast(const i8* record, const i32* limits) {
-        const KeyRecord& of = *(const KeyRecord*)record;
-        return of.largest_k + of.largest_v <= limits[0] && of.largest_k <= limits[1];
+    __device__ __forceinline__ static bool fast(const i32* head, const i32* limits) {
+        i32 largest_k = head[2], largest_v = head[3];
+        return (largest_k + largest_v <= limits[0]) & (largest_k <= limits[1]);
     }
 
     template <Kind KIND>

@@ -94,7 +94,7 @@ struct Scan {
         of_values = v_exponents + group * tokens;
         return tame;
     }
-    __device__ __forceinline__ static bool fast(const i8*, const i32*) { return true; }
+    __device__ __forceinline__ static bool fast(const i32*, const i32*) { return true; }
 
     template <Kind KIND>
     __device__ __forceinline__ void tile(const Tile& t, i32 (&v)[1][32]) {
@@ -183,7 +183,7 @@ struct Sum {
         }
         return tame;
     }
-    __device__ __forceinline__ static bool fast(const i8* record, const i32*) { return ((const i32*)record)[2] != 0; }
+    __device__ __forceinline__ static bool fast(const i32* head, const i32*) { return head[2] != 0; }
 
     // e 2^30, for x <= 0. Below -86 e is less than 2^-124, and e 2^30 and every weight round to 0 whatever it is. A magic number with
     // 30 added, which is even, rounds to the same n and leaves n + 30; the product n LN2_HI is exact, and the difference rounds once.

@@ -17,7 +17,7 @@
 //                  tile's columns (attention_norms.cuh), then of each pair of columns [VECTORS][2] floats
 //   begin(group, row, l)   new rows, row and row + 8 of this thread (the last, where there are fewer); whether they are tame. i32
 //                          l[2] are kept for fast; where it looks at them they are the same in a warp
-//   fast(record, l)        whether all columns of a tile are tame; static
+//   fast(head, l)          whether all columns of a tile are tame, by the header of its record as i32[4]; static
 //   tile<KIND>(t, v)       weights of a tile from its dots i32 v[PRODUCTS][32], written by t.store if SUMS. WHOLE: all of the tile
 //                          is seen, rows and columns are tame and v are exact integers; EDGE: the same, but t.sees(i) says
 //                          what is seen; ANY_TILE: v are bits of the rounded dots, and t.sees(i) says what is seen
@@ -206,11 +206,15 @@ __device__ __forceinline__ void score(const Given& g, const Chunk& c, C& cells, 
             u32 from_columns = ring + P::COLUMN + column.slot * P::COLUMN_BYTES;
             block_meet(1 + scorer, WARPGROUP + 32);
             mbarrier_wait(ring + P::COLUMN_FULL + 8 * column.slot, column.parity);
+            // All at once and without a branch: each would wait for its own word of shared memory.
+            const Limits of_rows = *limits;
+            const int4 head = *(const int4*)t.record;
+            const i32 of_columns[4] = {head.x, head.y, head.z, head.w};
+            bool whole = (at >= of_rows.first) & (at + BLOCK_ROWS - 1 <= of_rows.last);
             bool fits = true;  // the same in all warps, which multiply together
-            bool whole = at >= limits->first && at + BLOCK_ROWS - 1 <= limits->last;
 #pragma unroll
-            for (int p = 0; p < C::PRODUCTS; p++) fits = fits && limits->norms[p] * ((const float*)t.record)[p] < 2147480000.0f;
-            bool fast = fits && limits->tame && C::fast(t.record, limits->of_class);
+            for (int p = 0; p < C::PRODUCTS; p++) fits = fits & (of_rows.norms[p] * float_of((u32)of_columns[p]) < 2147480000.0f);
+            bool fast = fits & (of_rows.tame != 0) & C::fast(of_columns, of_rows.of_class);
             u32 order = C::SUMS ? passed : passed * C::SCORERS + scorer;
             u32 next = ring + P::TURN + 8 * ((order + C::TOGETHER) % P::TURNS);
             Place<P::TURNS> turn(order);

@@ -69,7 +69,7 @@ struct Place {
 };
 
 // What a warp compares with each tile, for its rows: kept in shared memory, for registers are few.
-struct Limits {
+struct __align__(16) Limits {
     float norms[2];
     i32 of_class[2];   // what C::begin left
     i32 first, last;   // columns that all rows see

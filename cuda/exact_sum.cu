@@ -182,7 +182,7 @@ __device__ __forceinline__ void hash_slice(u32* cv, const u32* words, i32 done, 
 // f32, or 0, of its terms i64 otherwise, of its totals i64, or 0, and of its sums i64, which may be its totals. first, out and
 // digests as of `chunks`; unit = 2^u. NOT_FINITE for a product that is no term, SUM_RANGE for a total, a term or a sum out of
 // range, where there is a total.
-GLOBAL void __launch_bounds__(CHUNKS) add_hashed(const u64* __restrict__ table, const u64* __restrict__ first, i64 n, u32* status,
+GLOBAL void __launch_bounds__(CHUNKS, 8) add_hashed(const u64* __restrict__ table, const u64* __restrict__ first, i64 n, u32* status,
                                                 float unit, u32* __restrict__ out, u32* __restrict__ digests) {
     __shared__ u32 words[2 * SLICE * PLACES];
     i64 buffer = buffer_of(first, n, blockIdx.x);
