@@ -37,6 +37,7 @@ BAR = 4.0  # times torch's float32
 CORNER = 128  # rows and columns that `plain` computes again
 REST = 0.3  # seconds
 REPEATS = 5
+BUSY_BYTES, BUSY = 1 << 30, 16  # cleared so often before what is measured: some milliseconds
 SUSTAINED = 250.0  # milliseconds, twice
 
 
@@ -106,11 +107,18 @@ def same_bits(device: Device, a: Any, b: Any) -> bool:
 
 
 def fastest(device: Device, call: Callable[[], Any]) -> float:
-    """Milliseconds of the fastest of some calls, after a rest and one that warms up."""
+    """Milliseconds of the fastest of some calls, after a rest and one that warms up.
+
+    The card is busy until all are launched, as it is in a step: else a call of several short kernels would take as long
+    as Python needs to launch them.
+    """
     call()
+    before = device.empty((BUSY_BYTES,), np.uint8)
     device.synchronize()
     time.sleep(REST)
     events = [device.cupy.cuda.Event() for _ in range(REPEATS + 1)]
+    for _ in range(BUSY):
+        device.clear(before)
     for event in events[:-1]:
         event.record()
         call()
