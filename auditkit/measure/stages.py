@@ -16,13 +16,18 @@ class Stages:
         self._clock = clock
         self._begun: list[tuple[str, Any]] = []
         self._waits: list[tuple[str, Any, Any]] = []
+        self._stopped = False
 
     def begin(self, stage: str) -> None:
         """A part begins; the one before it ends."""
-        self._begun.append((stage, self._clock.mark()))
+        if not self._stopped:
+            self._begun.append((stage, self._clock.mark()))
 
     def wait(self, what: str, wait: Callable[[], None]) -> None:
         """As auditkit.kernels.transfers.Watch."""
+        if self._stopped:
+            wait()
+            return
         begin, stage = self._clock.mark(), self._begun[-1][0] if self._begun else ""
         wait()
         self._waits.append((f"{stage}: {what}", begin, self._clock.mark()))
@@ -30,6 +35,10 @@ class Stages:
     def restart(self) -> None:
         """Forget what was marked so far."""
         self._begun, self._waits = [], []
+
+    def stop(self) -> None:
+        """Note nothing from here on: what comes is none of the micro-batches'."""
+        self._stopped = True
 
     def lines(self, end: Any) -> tuple[list[Line], list[Line]]:
         """The parts up to a mark, and the waits within them, the longest first; of all groups that were marked."""

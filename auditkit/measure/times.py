@@ -80,6 +80,8 @@ def measure_parts(subject: Subject, state: State, rounds: int | None = None) -> 
             used.append(meter())
         if done == subject.together:
             stages.restart()
+        if done == recipe.batch.micro_batches:
+            stages.stop()
 
     def one() -> tuple[Any, Any]:
         new, _ = backend.step(state, tokens_of(recipe), recipe, on_micro_batch=told)

@@ -63,6 +63,13 @@ class Plan:
         """Where the sums of the vocabulary tables lie."""
         return self.tables or self.sums
 
+    @property
+    def tables_by_batch(self) -> bool:
+        """Whether a micro-batch is done with all of the vocabulary tables before the next one: what it needs is brought
+        once then, and not for each piece, and the sums are there anyway.
+        """
+        return self.table_sums == "memory"
+
     def describe(self) -> str:
         """The plan in words."""
         if not self.pieces:

@@ -281,27 +281,37 @@ class Walk:
         """
         self._stage(TABLES)
         self._weights.stage([] if self._once else [self._head_name], [EMBED] if more else [])
+        what: Keys = ("dx",) if self._once else ("dx", "head")
+        if self._plan.tables_by_batch:
+            for batch in self._in_turn(batches, what, (), self._bring([EMBED])):
+                held = [self._take(batch, key) for key in what]
+                for piece in self._pieces(EMBED):
+                    self._table_piece(batch, piece, *held)
+                    self._sums.settle()
+            return
+        self._tables_by_piece(batches, what)
+        for batch in batches:
+            for key in what:
+                self._inputs.drop(batch.key(key))
+
+    def _tables_by_piece(self, batches: list[MicroBatch], what: Keys) -> None:
+        """All micro-batches for one piece of the tables before the next, so that its sums are brought once for all."""
         names, pieces = {EMBED} if self._once else {self._head_name, EMBED}, self._pieces(EMBED)
-        what: Keys = ("dx",) if self._once else ("head", "dx")
         for number, piece in enumerate(pieces):
             self._sums.expect(f"{name}.{piece.number}" for name in names)
             follows = [f"{name}.{soon.number}" for soon in pieces[number + 1 : number + 2] for name in names]
             later = self._bring_sums(follows) if follows else self._bring([EMBED])
             for batch in self._in_turn(batches, what, what if follows else (), later):
-                self._table_piece(batch, piece)
+                held = [self._inputs.get(batch.key(key)) for key in what]
+                self._table_piece(batch, piece, *(arrays for arrays in held if arrays is not None))
+                del held
             self._sums.settle()
-        for batch in batches:
-            for key in what:
-                self._inputs.drop(batch.key(key))
 
-    def _table_piece(self, batch: MicroBatch, piece: Piece) -> None:
-        dx = self._inputs.get(batch.key("dx"))
-        assert dx is not None
-        of_head: Any = None
-        if not self._once:
-            head = self._inputs.get(batch.key("head"))
-            assert head is not None
-            of_head = self._head_gradient(batch, piece, *head)
+    def _table_piece(self, batch: MicroBatch, piece: Piece, dx: list[F32], head: Sequence[F32] = ()) -> None:
+        """Of what entered the embedding's gradient (N, C); head: what enters the head (N, C), and what is kept of its
+        rows, where the gradient of its weights is to be made.
+        """
+        of_head: Any = self._head_gradient(batch, piece, *head) if head else None
         if self._head_name != EMBED and of_head is not None:
             self._add(batch, HEAD, piece.number, of_head)
             of_head = None

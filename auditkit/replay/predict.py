@@ -116,6 +116,7 @@ def predict(sizes: Sizes, plan: Plan, profile: Profile) -> Prediction:
     rounding = layers * sizes.layer / profile.elements / group
     chunks, pieces = _cuts(sizes, plan)
     late = [of_tables] * sizes.tables if not once else [of_tables]
+    late.append(_Move(plan.inputs, float(sizes.stream * (1 if plan.tables_by_batch else pieces) * (1 if once else 2))))
     head += costs.logits / 3 if once else costs.logits_again(chunks)
     parts = (
         _part("forward", forward + rounding, profile, [body, of_table, kept[0]]),

@@ -42,6 +42,11 @@ def test_parts_end_where_the_next_one_begins() -> None:
     assert [(line.name, line.count, line.seconds) for line in waits] == [("b: copies", 1, 1.0)]
     assert done == [True]
     assert Stages(clock).lines(1.0) == ([], [])
+    end = clock.mark()
+    stages.stop()
+    stages.begin("after")
+    stages.wait("copies", lambda: done.append(True))
+    assert stages.lines(end)[1] == waits and len(done) == 2
 
 
 def test_the_parts_of_a_plan_make_up_its_micro_batches(subject: Subject) -> None:

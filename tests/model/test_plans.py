@@ -19,7 +19,7 @@ from auditkit.formats.state import StateDocument
 from auditkit.model.kept_results import RESULTS
 from auditkit.model.params import parameter_table
 from auditkit.model.pieces_step import Room
-from auditkit.model.plan import Cuts, Plan
+from auditkit.model.plan import Cuts, Place, Plan
 from auditkit.model.shelf import InMemory
 from auditkit.model.state import HostTensors, State, document, initial_state, state_digests
 from auditkit.model.step import NonFinite, StepResult, step
@@ -30,6 +30,7 @@ from tests.golden.recipes import RECIPES, tokens_of
 from tests.same_bits import assert_same_bits
 
 KEY = bytes(range(32))
+PLACES: tuple[Place, ...] = ("memory", "host")  # of the tables' sums: where they are decides what is done in turn
 # Grouped heads, a sliding window, a tied head with z-loss and QK-norm, 21 bits, the product f32; each with a fold too.
 CASES = {name: recipe for name, recipe in RECIPES.items()} | {
     f"{name}-fold": replace(recipe, numerics=replace(recipe.numerics, fold=(2,))) for name, recipe in RECIPES.items()
@@ -64,13 +65,14 @@ def check(name: str, plan: Plan) -> State:
     return new
 
 
-LEVERS = list(itertools.product((1, 2), (False, True), (0, 7), (0, 50), (0, 1)))
+LEVERS = list(itertools.product((1, 2), (False, True), (0, 7), (0, 50), (0, 1), PLACES))
 
 
 @pytest.mark.parametrize("levers", LEVERS, ids=str)
-def test_every_combination_of_levers(levers: tuple[int, bool, int, int, int]) -> None:
-    group, recompute, tokens, rows, key_heads = levers
-    check("grouped-heads", Plan(True, group=group, recompute=recompute, cuts=Cuts(tokens, rows, key_heads)))
+def test_every_combination_of_levers(levers: tuple[int, bool, int, int, int, Place]) -> None:
+    group, recompute, tokens, rows, key_heads, tables = levers
+    plan = Plan(True, group=group, recompute=recompute, cuts=Cuts(tokens, rows, key_heads), tables=tables)
+    check("grouped-heads", plan)
 
 
 KEPT = [RESULTS[:count] for count in range(len(RESULTS) + 1)]
@@ -81,14 +83,14 @@ KEEPING = [*itertools.product(KEPT, (0, 1, 2), (0, 1), (False, True))]
 def test_every_combination_of_what_is_kept(levers: tuple[tuple[str, ...], int, int, bool]) -> None:
     keep, near, key_heads, once = levers
     plan = Plan(True, group=2, recompute=True, keep=keep, logits_once=once, cuts=Cuts(7, 50, key_heads), inputs="host")
-    check("grouped-heads", replace(plan, near=near))
+    check("grouped-heads", replace(plan, near=near, tables=PLACES[near % 2]))
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("keep", [None, (), RESULTS[:1], RESULTS], ids=["all", "inputs", "attention", "products"])
 def test_every_recipe(name: str, keep: tuple[str, ...] | None) -> None:
     levers = Plan(True, group=3, recompute=keep is not None, keep=keep or (), cuts=Cuts(11, 64, 1))
-    new = check(name, replace(levers, logits_once=keep == RESULTS))
+    new = check(name, replace(levers, logits_once=keep == RESULTS, tables=PLACES[keep in (None, RESULTS[:1])]))
     assert document(new, CASES[name]) == plain(name)[2]  # every tensor read again, a piece at a time
 
 
@@ -103,6 +105,7 @@ def test_every_recipe(name: str, keep: tuple[str, ...] | None) -> None:
     keep=st.lists(st.sampled_from(RESULTS), unique=True),
     near=st.integers(0, 3),
     once=st.booleans(),
+    tables=st.sampled_from(PLACES),
 )
 def test_any_plan(
     name: str,
@@ -114,9 +117,10 @@ def test_any_plan(
     keep: list[str],
     near: int,
     once: bool,
+    tables: Place,
 ) -> None:
     plan = Plan(True, group=group, recompute=recompute, cuts=Cuts(tokens, rows, key_heads), keep=tuple(keep))
-    check(name, replace(plan, near=near, logits_once=once))
+    check(name, replace(plan, near=near, logits_once=once, tables=tables))
 
 
 class Counting:
@@ -128,6 +132,35 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         self.calls[name] += 1
         return getattr(reference, name)
+
+
+class Counted(InMemory):
+    """A shelf that counts how often each key is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: collections.Counter[str] = collections.Counter()
+
+    def get(self, key: str) -> list[Any] | None:
+        self.asked[key] += 1
+        return super().get(key)
+
+
+@pytest.mark.parametrize(("tables", "times"), [("memory", 1), ("host", 4)])
+@pytest.mark.parametrize("once", [False, True])
+def test_where_the_tables_sums_are_what_their_gradients_need_is_brought_once(
+    once: bool, tables: Place, times: int
+) -> None:
+    """Beside them; else once for each of four pieces, whose sums are brought once for all micro-batches."""
+    recipe = CASES["grouped-heads"]
+    rows = -(-recipe.model.vocab_size // 4)
+    plan = Plan(True, group=2, recompute=True, logits_once=once, cuts=Cuts(0, rows, 0), tables=tables)
+    inputs, sums = Counted(), Counted()
+    step(start("grouped-heads"), tokens_of(recipe, 0), recipe, reference, room=Room(plan, inputs, sums))
+    groups = -(-recipe.batch.micro_batches // 2)
+    layers = recipe.model.num_layers
+    assert inputs.asked["0.dx"] == groups * (layers + times)
+    assert inputs.asked["0.head"] == (0 if once else groups * times)
 
 
 def test_what_is_kept_is_not_made_again() -> None:
