@@ -160,12 +160,13 @@ class Network:
 
     def _heads_backward(self, dx: F32, prefix: str, cache: Any) -> tuple[Any, Any]:
         """Gradient of a rotated head (B, heads, T, D) -> rows and columns of the projection's (N, heads * D)."""
-        turned = self.ops.rope_backward(dx, self.prepared.rope)
+        dx = self.ops.rope_backward(dx, self.prepared.rope)
         if not self.model.qk_norm:
-            return self.ops.merge_heads_both(turned, self.bits)
-        merged = self.ops.merge_heads(turned)
-        flat = self.norm_backward(merged.reshape(-1, self.model.head_dim), prefix + "_norm.weight", cache)
-        return self.ops.quantise_both(flat.reshape(merged.shape), self.bits)
+            return self.ops.merge_heads_both(dx, self.bits)
+        dx = self.ops.merge_heads(dx)
+        shape = dx.shape
+        dx = self.norm_backward(dx.reshape(-1, self.model.head_dim), prefix + "_norm.weight", cache).reshape(shape)
+        return self.ops.quantise_both(dx, self.bits)
 
     def _attention_backward(self, dy: F32, prefix: str, cache: Any) -> list[F32]:
         """Gradient of the attention's output -> gradients of its input (N, C), to be added in this order."""

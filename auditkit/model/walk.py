@@ -288,6 +288,7 @@ class Walk:
                 for piece in self._pieces(EMBED):
                     self._table_piece(batch, piece, *held)
                     self._sums.settle()
+                del held  # before the next one's are taken
             return
         self._tables_by_piece(batches, what)
         for batch in batches:

@@ -6,13 +6,16 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from auditkit.explain.micro_guesses import flushing
 from auditkit.explain.seed import _others
 from auditkit.explain.update_guesses import named_rates
 from auditkit.formats.canonical import MAX_INT
 from auditkit.formats.limits import LIMITS
 from auditkit.formats.recipe import Recipe, ScheduleConfig
+from auditkit.numerics import reference
 from auditkit.replay.run import open_run
 from auditkit.store.progress import Silent
 from tests.replay.conftest import honest, parts
@@ -40,3 +43,14 @@ def test_seeds_at_the_edge_of_what_is_allowed(honest: object, seed: int) -> None
         tried = [recipe for _, recipe in _others(lie, True)]
     for recipe in tried:
         assert Recipe.parse(recipe.encode()) == recipe
+
+
+def test_flush_to_zero_takes_the_sum_of_two_gradients_too() -> None:
+    """A subnormal sum, of which the norm would make normal numbers."""
+    x, weight = np.full((1, 4), 1e-3, np.float32), np.full(4, 1e9, np.float32)
+    dys = [np.array([[1e-39, -3e-39, 2e-39, 0.0]], np.float32), np.zeros((1, 4), np.float32)]
+    _, cache = reference.rms_norm_forward(x, weight, np.float32(1e-5))
+    ops: Any = reference
+    plain, _ = ops.rms_norm_backward_add(dys, weight, cache, None)
+    flushed, _ = flushing(ops).rms_norm_backward_add(dys, weight, cache, None)
+    assert abs(plain).max() > 1e-30 and not flushed.any()

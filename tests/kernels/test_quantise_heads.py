@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditkit.kernels import layout, product
+from auditkit.kernels import layout, operands, product
 from auditkit.kernels import quantise as fixed
 from auditkit.kernels.operands import merge_heads_both, merge_heads_keep
 from auditkit.numerics.layout import merge_heads, split_heads
@@ -88,8 +88,10 @@ def test_what_is_not_finite_sets_the_status(device: Any, value: float) -> None:
 
 
 @pytest.mark.parametrize("bits", [14, 21, 24])
-def test_the_ops_are_their_parts(device: Any, bits: int) -> None:
+@pytest.mark.parametrize("most", [operands._MOST_ROWS, 1], ids=["heads", "too many rows"])  # noqa: SLF001
+def test_the_ops_are_their_parts(device: Any, bits: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Products with what the ops make have the words of those with what their parts make."""
+    monkeypatch.setattr(operands, "_MOST_ROWS", most)
     x, other = heads_of("normal", (2, 3, 40, 12), 5), data("normal", (5, 36), 6)
     with device.use():
         run = Run(device)

@@ -9,6 +9,7 @@ import pytest
 from auditkit.measure.stages import Stages
 from auditkit.measure.subject import Subject
 from auditkit.measure.times import measure_parts
+from auditkit.model import pieces_step, step
 from auditkit.model.walk import STAGES
 from tests.measure.test_times import in_pieces
 
@@ -43,10 +44,11 @@ def test_parts_end_where_the_next_one_begins() -> None:
     assert done == [True]
     assert Stages(clock).lines(1.0) == ([], [])
     end = clock.mark()
+    parts_before, _ = stages.lines(end)
     stages.stop()
     stages.begin("after")
     stages.wait("copies", lambda: done.append(True))
-    assert stages.lines(end)[1] == waits and len(done) == 2
+    assert stages.lines(end) == (parts_before, waits) and len(done) == 2
 
 
 def test_the_parts_of_a_plan_make_up_its_micro_batches(subject: Subject) -> None:
@@ -57,3 +59,26 @@ def test_the_parts_of_a_plan_make_up_its_micro_batches(subject: Subject) -> None
     assert 0 < sum(line.seconds for line in found.parts) <= whole * 1.001
     assert sum(line.seconds for line in found.parts) == pytest.approx(whole, rel=0.2)
     assert sum(line.seconds for line in found.waits) < whole
+
+
+def test_what_comes_after_the_last_micro_batch_is_none_of_its(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wait in the update, as a card has for every sum that it brings."""
+    watched: list[Stages] = []
+    plain = Stages.__init__
+
+    def noted(self: Stages, clock: Any) -> None:
+        plain(self, clock)
+        watched.append(self)
+
+    def waiting(*args: Any, **options: Any) -> Any:
+        watched[-1].wait("the update", lambda: None)
+        return rounded(*args, **options)
+
+    rounded = pieces_step.rounded
+    monkeypatch.setattr(Stages, "__init__", noted)
+    monkeypatch.setattr(step, "rounded", waiting)
+    subject = in_pieces(subject)
+    waits = measure_parts(subject, subject.state(), rounds=1).waits
+    assert watched and not [line for line in waits if "the update" in line.name]

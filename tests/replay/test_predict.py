@@ -50,6 +50,20 @@ def test_what_lies_in_memory_is_not_copied() -> None:
     assert fewer == sorted(fewer, reverse=True) and fewer[0] > fewer[-1]
 
 
+@pytest.mark.parametrize("once", [False, True])
+def test_what_enters_the_tables_gradients_comes_once_beside_their_sums(once: bool) -> None:
+    """Else for each piece, with its sums. What enters: the layers' gradient, and y of the head where that is made."""
+    arrays, pieces = (1 if once else 2), -(-LARGE.model.vocab_size // PLAN.cuts.rows)
+    slow = replace(CARD, to_device=1e9)
+    found = {}
+    for tables in ("memory", "host"):
+        plan = replace(PLAN, tables=tables, params="memory", logits_once=once)
+        found[tables] = {part.name: part for part in predict(SIZES, plan, slow).parts}["tables"].to_device
+    sums = SIZES.sum_bytes * SIZES.table / PLAN.group * (1 if once else SIZES.tables)
+    assert pieces > 1 and found["memory"] == pytest.approx(arrays * SIZES.stream / 1e9)
+    assert found["host"] == pytest.approx((arrays * pieces * SIZES.stream + sums) / 1e9)
+
+
 def test_a_larger_group_shares_its_sums_and_parameters() -> None:
     found = [sum(part.to_device for part in predict(SIZES, replace(PLAN, group=group), CARD).parts) for group in (1, 8)]
     assert found[0] > 2 * found[1]
