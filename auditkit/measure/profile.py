@@ -141,11 +141,12 @@ def operand_shape(operand: Any) -> tuple[int, int, int, int] | None:
 
 
 def _shape(arg: Any) -> str:
-    """Shape of an array; of a list of arrays how many and how many elements."""
+    """Shape of an array; of a list of arrays how many, and their one shape or how many elements."""
     if hasattr(arg, "shape") and hasattr(arg, "dtype"):
         return "x".join(str(size) for size in arg.shape)
-    if isinstance(arg, (list, tuple)) and arg and len({getattr(one, "shape", None) for one in arg}) == 1:
-        return f"{len(arg)} x {_shape(arg[0])}" if _shape(arg[0]) else ""
+    if isinstance(arg, (list, tuple)) and len(shapes := {_shape(one) for one in arg}) == 1:
+        (shape,) = shapes
+        return f"{len(arg)} x {shape}" if shape else ""
     if isinstance(arg, (list, tuple)) and arg and hasattr(arg[0], "shape"):
         return f"{len(arg)} arrays, {sum(int(array.size) for array in arg):,} elements"
     operand = operand_shape(arg)

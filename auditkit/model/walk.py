@@ -115,10 +115,15 @@ class Walk:
         grads = network.grads  # not the network: a cycle of references would keep what it holds for a while
         return network
 
-    def _take(self, batch: MicroBatch, what: object) -> list[Any]:
-        """Arrays from the shelf, for the last time."""
+    def _held(self, batch: MicroBatch, what: object) -> list[Any]:
+        """Arrays from the shelf, which keeps them."""
         held = self._inputs.get(batch.key(what))
         assert held is not None
+        return held
+
+    def _take(self, batch: MicroBatch, what: object) -> list[Any]:
+        """Arrays from the shelf, for the last time."""
+        held = self._held(batch, what)
         self._inputs.drop(batch.key(what))
         return held
 
@@ -160,8 +165,7 @@ class Walk:
         after = self._layers[layer + 1] if layer + 1 < len(self._layers) else [FINAL_NORM, self._head_name]
         self._weights.stage(self._layers[layer], after)
         for batch in self._in_turn(batches, (layer,), (layer + 1,), self._bring(after)):
-            held = self._inputs.get(batch.key(layer))
-            assert held is not None
+            held = self._held(batch, layer)
             kept = KeptResults(self._plan.keep if self._plan.recompute else ())
             x, cache = self._network(batch, kept).layer_forward(held[0], layer_prefix(layer), batch.size)
             if self._plan.recompute:
@@ -303,9 +307,7 @@ class Walk:
             follows = [f"{name}.{soon.number}" for soon in pieces[number + 1 : number + 2] for name in names]
             later = self._bring_sums(follows) if follows else self._bring([EMBED])
             for batch in self._in_turn(batches, what, what if follows else (), later):
-                held = [self._inputs.get(batch.key(key)) for key in what]
-                self._table_piece(batch, piece, *(arrays for arrays in held if arrays is not None))
-                del held
+                self._table_piece(batch, piece, *(self._held(batch, key) for key in what))
             self._sums.settle()
 
     def _table_piece(self, batch: MicroBatch, piece: Piece, dx: list[F32], head: Sequence[F32] = ()) -> None:
