@@ -10,6 +10,8 @@
 //
 // The kernel `add_hashed` of exact_sum.cu takes the place of `chunks` where what is hashed are terms that it adds up.
 //
+// `gather` brings digests and nodes together that lie in many places, for one copy to the host.
+//
 // Buffers are found by bisection: `first` (n+1) holds the number of the first block of each buffer, and then the number of
 // blocks of the launch. A buffer that is finished has no block.
 // Tests: tests/kernels/test_blake3.py.
@@ -127,4 +129,14 @@ GLOBAL void __launch_bounds__(PARENTS) parents_keyed(const u32* __restrict__ in,
                                                      u32* __restrict__ digests, const u32* __restrict__ key) {
     __shared__ u32 nodes[8 * 2 * PARENTS];
     parents_in(Keyed{key}, nodes, in, first_in, first, n, out, digests);
+}
+
+// Rows of eight words, first[b + 1] - first[b] of them at pointers[b] (n, and first n + 1), to rows targets[b] (n) and on of out.
+GLOBAL void __launch_bounds__(256) gather(const u64* __restrict__ pointers, const u64* __restrict__ first,
+                                          const u64* __restrict__ targets, i64 n, u32* __restrict__ out) {
+    u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x, row = at / 8, word = at % 8;
+    if (row >= first[n]) return;
+    i64 part = buffer_of(first, n, row);
+    u64 in = row - first[part];
+    out[8 * (targets[part] + in) + word] = ((const u32*)pointers[part])[8 * in + word];
 }

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from auditkit.formats.blake3_tree import BLOCK_BYTES, blocks_of, check_part, join_nodes
+from auditkit.formats.blake3_tree import BLOCK_BYTES, blocks_of, check_part
 from auditkit.formats.digest import KEY_BYTES, Digest, Hasher
 from auditkit.kernels.device import Array, Device
+from auditkit.kernels.gather import WORDS, gather
 
 CHUNK_BYTES = 1024
 CHUNKS = 128  # chunks that a block joins to one node
@@ -62,12 +63,25 @@ def tree_digests(
     found = device.empty((n, 8), np.uint32)
     nodes = device.empty((blocks[0], 8), np.uint32)
     chunks(words[:at], first[0], blocks[0], nodes, found)
+    _join(device, nodes, first, blocks, found, mode, keys)
+    return found
+
+
+def _join(
+    device: Device,
+    nodes: Array,
+    first: Sequence[Array],
+    blocks: Sequence[int],
+    found: Array,
+    mode: str = "",
+    keys: Sequence[Array] = (),
+) -> None:
+    """Digests (n, 8) of the nodes (blocks[0], 8) of n buffers, level by level; first: (n + 1) of each level."""
     for level in range(1, len(blocks)):
         joined = device.empty((blocks[level], 8), np.uint32)
-        args = [nodes, first[level - 1], first[level], np.int64(n), joined, found, *keys]
+        args = [nodes, first[level - 1], first[level], np.int64(found.shape[0]), joined, found, *keys]
         device.launch("blake3", f"parents{mode}", blocks[level], _PARENTS, args)
         nodes = joined
-    return found
 
 
 def read_words(device: Device, words: Array) -> list[Digest]:
@@ -93,9 +107,9 @@ class TensorDigest:
         """size: bytes of the whole tensor; key: 32 bytes for BLAKE3's keyed mode."""
         self._device, self.size, self.key = device, size, key
         self.blocks = 0  # of 128 KiB, so far
+        self.words: Array | None = None  # the digest on the device, (1, 8) uint32
+        self.nodes: list[Array] = []  # or the nodes of its blocks, (n, 8) uint32 each
         self._hasher: Hasher | None = None
-        self._words: Array | None = None
-        self._nodes: list[Array] = []
 
     def add(self, piece: Array) -> None:
         """The next elements. Where all pieces but the last are of whole blocks of 128 KiB, they stay on the device."""
@@ -109,17 +123,17 @@ class TensorDigest:
 
     def is_on_host(self, nbytes: int) -> bool:
         """Whether the host must hash the next piece, of so many bytes: as it does the first one."""
-        if self._nodes or self._hasher is not None or nbytes == self.size:
+        if self.nodes or self._hasher is not None or nbytes == self.size:
             return self._hasher is not None
         return self.key is not None or blocks_of(self.size) == 1 or nbytes % BLOCK_BYTES > 0
 
     def end(self, words: Array) -> None:
         """The digest of the whole tensor, (1, 8) uint32."""
-        self._words = words
+        self.words = words
 
     def go_on(self, nodes: Array, nbytes: int) -> None:
         """The nodes of the next piece, (n, 8) uint32 for its so many bytes."""
-        self._nodes.append(nodes)
+        self.nodes.append(nodes)
         self.blocks += blocks_of(nbytes)
 
     def digest(self) -> Digest:
@@ -127,33 +141,48 @@ class TensorDigest:
         return read_digests(self._device, [self])[0]
 
     @property
-    def left(self) -> list[Array]:
-        """What of it is on the device, (n, 8) uint32 each."""
-        if self._hasher is not None:
-            return []
-        return self._nodes if self._words is None else [self._words]
-
-    def digest_of(self, words: npt.NDArray[np.uint32]) -> Digest:
-        """The digest, given what was `left` as (N, 8) little-endian words."""
-        if self._hasher is not None:
-            return self._hasher.hexdigest()
-        return join_nodes(words.tobytes()) if self._words is None else words.tobytes().hex()
+    def of_host(self) -> Digest | None:
+        """The digest, if the host has hashed the pieces."""
+        return None if self._hasher is None else self._hasher.hexdigest()
 
 
 def read_digests(device: Device, made: Sequence[TensorDigest]) -> list[Digest]:
-    """The digests of tensors whose pieces are all there; waits for the device once for all of them."""
-    left = [array for one in made for array in one.left]
-    together = device.empty((sum(int(array.shape[0]) for array in left), 8), np.uint32)
-    at = 0
-    for array in left:
-        device.copy(together[at : at + array.shape[0]], array)
-        at += int(array.shape[0])
-    words, at, found = device.download(together).astype("<u4"), 0, []
-    for one in made:
-        count = sum(int(array.shape[0]) for array in one.left)
-        found.append(one.digest_of(words[at : at + count]))
-        at += count
-    return found
+    """The digests of tensors whose pieces are all there; waits for the device once for all of them.
+
+    ValueError: only one block is there of a tensor that has several.
+    """
+    if not made:
+        return []
+    words = read_words(device, _joined(device, made))
+    return [found if one.of_host is None else one.of_host for one, found in zip(made, words, strict=True)]
+
+
+def _joined(device: Device, made: Sequence[TensorDigest]) -> Array:
+    """(n, 8) uint32 of n tensors: digests of what the device has hashed; rows of those of the host mean nothing."""
+    n, counts = len(made), [sum(int(nodes.shape[0]) for nodes in one.nodes) for one in made]
+    if 1 in counts:
+        raise ValueError("fewer than two nodes")
+    firsts = _levels_of(counts)
+    table = device.upload(np.concatenate(firsts))
+    first = [table[level * (n + 1) : (level + 1) * (n + 1)] for level in range(len(firsts))]
+    both = device.empty((n + sum(counts), WORDS), np.uint32)
+    _gather(device, made, both)
+    _join(device, both[n:], first, [int(level[-1]) for level in firsts], both[:n])
+    return both[:n]
+
+
+def _gather(device: Device, made: Sequence[TensorDigest], both: Array) -> None:
+    """Digests that are there to the first rows, one for each tensor, and all nodes to those below."""
+    parts, targets, at = [], [], len(made)
+    for number, one in enumerate(made):
+        if one.words is not None:
+            parts.append(one.words)
+            targets.append(number)
+        for nodes in one.nodes:
+            parts.append(nodes)
+            targets.append(at)
+            at += int(nodes.shape[0])
+    gather(device, parts, targets, both)
 
 
 def _part_nodes(device: Device, part: Array, first: int, size: int) -> Array:
@@ -180,16 +209,19 @@ def _mode(device: Device, key: bytes | None) -> tuple[str, list[Array]]:
 
 
 def _levels(lengths: npt.NDArray[np.uint64]) -> list[npt.NDArray[np.uint64]]:
-    """For each launch the number of the first block of each buffer, and the number of all blocks: (n+1,) u64 each.
+    """Of buffers of so many bytes, as `_levels_of` of the nodes that the launch for their chunks makes."""
+    chunks = (max(1, -(-int(length) // CHUNK_BYTES)) for length in lengths)
+    return _levels_of([-(-count // CHUNKS) for count in chunks])
 
-    A buffer that a launch brings down to one node has no block in the next one; the list ends when none has any.
+
+def _levels_of(counts: Sequence[int]) -> list[npt.NDArray[np.uint64]]:
+    """For each launch the number of the first node of each buffer that it makes, and the number of all: (n+1,) u64 each.
+
+    counts: nodes that the first launch makes of each. A buffer that a launch brings down to one node has none in the
+    next one; the list ends when none has any.
     """
-    counts = [max(1, -(-int(length) // CHUNK_BYTES)) for length in lengths]  # chunks, then nodes
-    firsts: list[npt.NDArray[np.uint64]] = []
-    size = CHUNKS
-    while not firsts or any(counts):
-        counts = [-(-count // size) for count in counts]
+    firsts = [np.cumsum([0, *counts], dtype=np.uint64)]
+    while any(count > 1 for count in counts):
+        counts = [-(-count // (2 * _PARENTS)) if count > 1 else 0 for count in counts]
         firsts.append(np.cumsum([0, *counts], dtype=np.uint64))
-        counts = [count if count > 1 else 0 for count in counts]
-        size = 2 * _PARENTS
     return firsts

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from auditkit.errors import MachineFault
+from auditkit.kernels.gather import gathered
 
 if TYPE_CHECKING:
     from auditkit.kernels.device import Array, Device
@@ -48,12 +49,7 @@ class Returned:
         if not self._pairs:
             return
         pairs, self._pairs = self._pairs, []
-        together = device.empty((2 * sum(int(pair.before.shape[0]) for pair in pairs), 8), np.uint32)
-        at = 0
-        for pair in pairs:
-            for words in (pair.before, pair.after):
-                device.copy(together[at : at + words.shape[0]], words)
-                at += int(words.shape[0])
+        together = gathered(device, [words for pair in pairs for words in (pair.before, pair.after)])
         found, at = device.download(together).astype("<u4"), 0
         for pair in pairs:
             count = int(pair.before.shape[0])

@@ -42,7 +42,7 @@ class MicroBatch:
     def __init__(self, number: int, tokens: IntArray) -> None:
         self.number, self.size = number, tokens.shape[0]
         self.inputs, self.targets = tokens[:, :-1].reshape(-1), tokens[:, 1:].reshape(-1)
-        self.loss_sum = 0
+        self.losses: list[I64] = []  # exact sums of some rows each, () in units 2^-32; read when all is under way
         self.digests: dict[str, TensorDigest] = {}
         self.caches: list[Any] = []
         self.counts: list[int] = []  # arrays of each result that is kept of a layer
@@ -50,6 +50,13 @@ class MicroBatch:
     def key(self, what: object) -> str:
         """What an array of this micro-batch is called on a shelf."""
         return f"{self.number}.{what}"
+
+    def loss_sum(self) -> int:
+        """The exact sum of the losses, units 2^-32. Raises NonFinite."""
+        total = sum(int(loss) for loss in self.losses)
+        if not -_LIMIT <= total < _LIMIT:
+            raise NonFinite("an exact sum leaves 62 bits")
+        return total
 
 
 class Walk:
@@ -95,7 +102,7 @@ class Walk:
         names = list(self._specs)
         found = self._ops.read_digests([batch.digests[name] for batch in batches for name in names])
         roots = (self._texts.root(found[at : at + len(names)]) for at in range(0, len(found), len(names)))
-        return [MicroBatchLeaf(batch.loss_sum, root) for batch, root in zip(batches, roots, strict=True)]
+        return [MicroBatchLeaf(batch.loss_sum(), root) for batch, root in zip(batches, roots, strict=True)]
 
     def _names(self, prefix: str) -> list[str]:
         return [name for name in self._specs if name.startswith(prefix)]
@@ -255,15 +262,13 @@ class Walk:
             logits = ops.dot(ops.quantise(y[at : at + size], bits), self._head_rows())
             targets = batch.targets[at : at + size]
             loss, gradient, kept = ops.cross_entropy_rows(logits, targets, z_loss, self._total_targets)
-            batch.loss_sum += int(loss)
+            batch.losses.append(loss)
             of_gradient = ops.quantise(gradient, bits)
             if self._once:
                 gradients.append(gradient)
             del logits, gradient  # one array, which was overwritten
             found.append((ops.dot(of_gradient, self._head_rows_t()), kept))
             del of_gradient  # before the next logits are made
-        if not -_LIMIT <= batch.loss_sum < _LIMIT:
-            raise NonFinite("an exact sum leaves 62 bits")
         return ops.join_rows([dy for dy, _ in found]), ops.join_rows([kept for _, kept in found]), gradients
 
     def _head_rows(self) -> Any:
