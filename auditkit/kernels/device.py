@@ -256,9 +256,12 @@ class Device:
         return (min(free, limit - int(self.pool.used_bytes())) if limit else free), total
 
     @_guarded
-    def limit(self, size: int) -> None:
-        """Let `empty` take at most so many bytes altogether: beyond, it raises Unsupported."""
-        self._memory.limit(size)
+    def limit(self, size: int, *, at_once: bool = False) -> None:
+        """Let `empty` take at most so many bytes altogether: beyond, it raises Unsupported.
+
+        at_once: take them from the device with the first large array, for work that nearly fills them (Slab).
+        """
+        self._memory.limit(size, at_once=at_once)
 
     def release(self) -> None:
         """Give back the pool's unused memory, and page-locked memory. Nothing happens on a device that is lost."""

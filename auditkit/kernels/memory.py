@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from auditkit.kernels import faults
-from auditkit.kernels.whole_blocks import WholeBlocks
+from auditkit.kernels.slab import Slab
 
 
 class Memory:
@@ -21,19 +21,19 @@ class Memory:
         """kept: what else of CUDA goes with it. beside: whose limit, if it has one, is for both together."""
         self._cupy, self._device = cupy, device
         pool = None if beside is None else beside.pool
-        self.pool: Any = pool.beside() if isinstance(pool, WholeBlocks) else cupy.cuda.MemoryPool()
+        self.pool: Any = pool.beside() if isinstance(pool, Slab) else cupy.cuda.MemoryPool()
         self.kept = list(kept)
         self._most = 0  # bytes, the environment's limit
         self._give_back_at_the_end()
 
-    def limit(self, size: int) -> None:
-        """Let all that is used or kept have so many bytes at most, and the environment's limit."""
-        if isinstance(self.pool, WholeBlocks):
-            self.pool.set_limit(min(size, self._most) if self._most else size)
+    def limit(self, size: int, *, at_once: bool) -> None:
+        """Let all that is used or kept have so many bytes at most, and the environment's limit; at_once: see Slab."""
+        if isinstance(self.pool, Slab):
+            self.pool.set_limit(min(size, self._most) if self._most else size, at_once=at_once)
             return
         self._most = int(self.pool.get_limit())
         self._giving_back.detach()
-        self.pool = WholeBlocks(self._cupy, self.pool, min(size, self._most) if self._most else size)
+        self.pool = Slab(self._cupy, self.pool, min(size, self._most) if self._most else size, at_once=at_once)
         self._give_back_at_the_end()
 
     def _give_back_at_the_end(self) -> None:

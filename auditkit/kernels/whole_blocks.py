@@ -25,13 +25,13 @@ class WholeBlocks:
         self._cupy, self._small, self.limit = cupy, small, limit
         self._pools: dict[int, Any] = {}  # by bytes of a block, the one used last at the end
         self.peak = 0
-        self._beside: weakref.WeakSet[WholeBlocks] = weakref.WeakSet()
+        self._beside: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def beside(self) -> WholeBlocks:
-        """Another pool under the same limit: what either has, the other cannot get."""
+    def beside(self, owner: Any = None) -> WholeBlocks:
+        """Another pool under the same limit: what either has, the other cannot get. owner: what this one is part of."""
         self.free_all_blocks()
         made = WholeBlocks(self._cupy, self._cupy.cuda.MemoryPool(), self.limit)
-        made._beside.add(self)
+        made._beside.add(owner or self)
         self._beside.add(made)
         return made
 
@@ -76,12 +76,22 @@ class WholeBlocks:
         return self.total_bytes() + size <= self.get_limit()
 
     @property
+    def has_large(self) -> bool:
+        """Whether there was ever a large block."""
+        return bool(self._pools)
+
+    @property
+    def elsewhere(self) -> int:
+        """Bytes of the pools beside this one."""
+        return sum(int(pool.total_bytes()) for pool in self._beside)
+
+    @property
     def _all(self) -> list[Any]:
         return [self._small, *self._pools.values()]
 
     def get_limit(self) -> int:
         """Bytes that this pool may have now; at least 1, for 0 would be no limit."""
-        return max(1, self.limit - sum(pool.total_bytes() for pool in self._beside))
+        return max(1, self.limit - self.elsewhere)
 
     def total_bytes(self) -> int:
         """Bytes that are used or kept."""

@@ -125,7 +125,7 @@ def subject_of(
     cuda = isinstance(backend, CudaBackend)
     layout = choose_layout([recipe], found, cuda=cuda, threads=backend.threads, profile=profile)
     if isinstance(backend, CudaBackend) and found.memory is not None and (memory is not None or layout.plan.pieces):
-        backend.ops.device.limit(found.memory)
+        backend.ops.device.limit(found.memory, at_once=layout.plan.pieces)
     return Subject(recipe, backend, layout, folder)
 
 

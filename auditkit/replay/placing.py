@@ -83,7 +83,7 @@ def planned(
     """The back end under the plan of a verification. Raises Unsupported."""
     layout, allowed = layout_of(run, plan, backend, memory), limits(run, backend, memory).memory
     if allowed is not None and isinstance(backend, CudaBackend) and (memory is not None or layout.plan.pieces):
-        backend.ops.device.limit(allowed)
+        backend.ops.device.limit(allowed, at_once=layout.plan.pieces)
     more: dict[str, Any] = {} if program is None else {"program": program}
     return Planned(
         backend.ops,

@@ -286,8 +286,10 @@ def _pinned_pool(cuda: Cuda) -> Any:
 
 
 def _unowned(cuda: Cuda, ptr: int, size: int, owner: Any, index: int) -> Any:
+    whole = owner[-1].mem
     assert owner[-1].ptr == ptr
-    return SimpleNamespace(cuda=cuda, ptr=ptr, size=size, owner=owner, device_id=index, bytes=owner[-1].mem.bytes)
+    part = whole.bytes[ptr - whole.ptr :][:size]
+    return SimpleNamespace(cuda=cuda, ptr=ptr, size=size, owner=owner, device_id=index, bytes=part)
 
 
 def make(cuda: Cuda, limit: str = "") -> Any:

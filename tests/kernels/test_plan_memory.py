@@ -10,6 +10,8 @@ import pytest
 
 from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.host_shelf import HostShelf
+from auditkit.kernels.slab import Slab
+from auditkit.measure.models import recipe_of
 from auditkit.model.kept_results import RESULTS
 from auditkit.model.params import parameter_table
 from auditkit.model.pieces_step import Room, Told, walk_all
@@ -20,6 +22,7 @@ from auditkit.model.step import step
 from auditkit.replay.layout import Limits, choose_layout
 from auditkit.replay.memory import DEVICE_BASE, piece_bytes, plain_bytes, waiting_inputs, waiting_sums
 from auditkit.replay.planned import _is_of_table
+from tests.kernels.pools import cupy
 from tests.kernels.virtual_device import VirtualDevice
 from tests.replay.test_layout import LARGE
 
@@ -50,9 +53,9 @@ PLANS = {
 }
 
 
-def peaks(recipe: Any, plan: Plan) -> dict[str, int]:
-    """Bytes held by part of the micro-batches of two groups."""
-    device: Any = VirtualDevice()
+def peaks(recipe: Any, plan: Plan, pool: Any = None) -> dict[str, int]:
+    """Bytes held by part of the micro-batches of two groups; pool: what they are taken from, if it may run out."""
+    device: Any = VirtualDevice(pool)
 
     def shelf(place: Place, most: int) -> Shelf:
         return HostShelf(device, most) if place == "host" else InMemory()
@@ -65,7 +68,8 @@ def peaks(recipe: Any, plan: Plan) -> dict[str, int]:
     if plan.table_sums != plan.sums:
         sums = Divided(shelf(plan.table_sums, waiting_sums(recipe)), sums, _is_of_table)
     room = Room(plan, shelf(plan.inputs, waiting_inputs(recipe, plan)), sums, None, stage)
-    tokens = [np.zeros((1, recipe.model.context_length + 1), np.int64)] * (2 * plan.group)
+    shape = recipe.batch.micro_batch_sequences, recipe.model.context_length + 1
+    tokens = [np.zeros(shape, np.int64)] * (2 * plan.group)
     ops: Any = CudaOps(device)
     walk_all(State(0, params, {}, {}), tokens, 1, recipe, ops, room, Told(None))
     found: dict[str, int] = device.peaks
@@ -93,19 +97,24 @@ def test_the_planner_knows_what_a_large_vocabulary_holds(once: bool) -> None:
     assert found["head"] >= 0.7 * counted
 
 
-@pytest.mark.parametrize("gibibytes", [2, 3, 5])
-def test_what_is_chosen_fits(gibibytes: int) -> None:
-    layout = choose_layout([RECIPE], Limits(gibibytes << 30, 100 << 30, 0), cuda=True, threads=1)
-    assert layout.plan.pieces
-    assert max(peaks(RECIPE, layout.plan).values()) <= layout.need.memory <= gibibytes << 30
+CHOSEN = [
+    *(("usual", RECIPE, size) for size in (2.0, 2.5, 3.0, 5.0)),
+    *(("wide tables", WIDE, size) for size in (3.75, 4.5)),
+    *(("1.6b", recipe_of("1.6b", 2), size) for size in (8.0, 12.0, 16.0)),
+    *(("1.6b, one sequence", recipe_of("1.6b", 1), size) for size in (8.0, 12.0)),
+]
 
 
-@pytest.mark.parametrize("gibibytes", [3.75, 4.5])
-def test_what_is_chosen_fits_where_tables_are_wide(gibibytes: float) -> None:
+@pytest.mark.parametrize(("name", "recipe", "gibibytes"), CHOSEN, ids=[f"{row[0]} {row[2]}" for row in CHOSEN])
+def test_what_is_chosen_fits(name: str, recipe: Any, gibibytes: float) -> None:
+    """Also into one block, where what is free lies in pieces."""
     limit = int(gibibytes * (1 << 30))
-    layout = choose_layout([WIDE], Limits(limit, 100 << 30, 0), cuda=True, threads=1)
-    assert layout.plan.sums == "host"
-    assert max(peaks(WIDE, layout.plan).values()) <= layout.need.memory <= limit
+    layout = choose_layout([recipe], Limits(limit, 100 << 30, 0), cuda=True, threads=1)
+    assert layout.plan.pieces
+    module = cupy(limit)
+    pool = Slab(module, module.cuda.MemoryPool(), limit, at_once=True)
+    assert max(peaks(recipe, layout.plan, pool).values()) <= layout.need.memory <= limit
+    assert pool.total_bytes() <= limit
 
 
 def test_what_the_head_holds_of_sums_that_come_and_go_is_counted() -> None:

@@ -48,12 +48,14 @@ class VirtualTransfers:
 class VirtualDevice:
     """Has what CudaOps asks of a Device. Memory is not touched, so that the system gives none.
 
-    peak: the most bytes at a time, by what `part` said then; blocks as those of a pool under a limit.
+    peak: the most bytes at a time, by what `part` said then; blocks as those of a pool under a limit. pool: what the
+    memory is taken from, if it may run out.
     """
 
     index, name, architecture, multiprocessors, recording = 0, "virtual", "90", 132, False
 
-    def __init__(self) -> None:
+    def __init__(self, pool: Any = None) -> None:
+        self._pool = pool
         self.used, self.part = 0, ""
         self.peaks: dict[str, int] = {}
         self.returned = Returned()
@@ -75,10 +77,10 @@ class VirtualDevice:
         held, made = size if size < LARGE else -(-size // UNIT) * UNIT, np.empty(shape, dtype)
         self.used += held
         self.peaks[self.part] = max(self.peaks.get(self.part, 0), self.used)
-        weakref.finalize(made, self._free, held)
+        weakref.finalize(made, self._free, held, self._pool and self._pool.malloc(size))
         return made.view(EmulatedArray)
 
-    def _free(self, size: int) -> None:
+    def _free(self, size: int, block: Any) -> None:
         self.used -= size
 
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> EmulatedArray:
