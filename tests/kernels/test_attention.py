@@ -84,6 +84,22 @@ def test_shapes(device: Any, shape: tuple[int, ...]) -> None:
     check(device, shape, "normal", 14)
 
 
+@pytest.mark.parametrize(("dim", "floats"), [(64, 4 * 64), (65, 0), (128, 0), (129, 4 * 256)])
+def test_rows_that_a_warp_holds_take_no_shared_memory(
+    device: Any, dim: int, floats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, launch = [], device.launch
+
+    def noting(op: str, kernel: str, *where: Any, shared: int = 0) -> None:
+        if kernel.startswith("attention_gradient_rows"):
+            asked.append(shared)
+        launch(op, kernel, *where, shared=shared)
+
+    monkeypatch.setattr(device, "launch", noting)
+    check(device, (1, 2, 1, 5, dim, 0), "normal", 14)
+    assert asked == [4 * floats]
+
+
 @pytest.mark.parametrize("kind", ["normal", "peaked", "exponents", "subnormal", "zeros"])
 @pytest.mark.parametrize("bits", [14, 21])
 def test_kinds(device: Any, kind: str, bits: int) -> None:
