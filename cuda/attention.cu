@@ -82,7 +82,7 @@ __device__ __forceinline__ void stack_rows(const float* x, i32* exponents, i8* p
 
 // Of each row dO and O, float [groups][R][T][D]: D, the fixed-point row dO with its exponent, and the one of z = dO / l, of whose
 // exponent and that of q `pairs` is made. Results and the sums l are [groups][T * R].
-// Dynamic shared memory: one float for each of the `width` (D rounded up to a power of two) elements of each warp.
+// Dynamic shared memory: one float for each of the `width` (D rounded up to a power of two) elements of each warp; none for HELD_WIDTH.
 template <int BITS>
 __device__ __forceinline__ void gradient_rows(const float* dout, const float* out, const float* sums, const i32* q_exponents,
                                               float* inner, i32* exponents, i8* planes, i32* pairs, i8* z_planes, u32* status,

@@ -3,6 +3,14 @@
 #include "attention_chunk.cuh"
 #include "elementary.cuh"
 
+// Whether an e that is not finite is told where it is met, not at the end of the row: a register less, without which NVRTC 13.5 would
+// keep something in local memory for sm_100.
+#if __CUDA_ARCH__ >= 1000 && __CUDA_ARCH__ < 1200
+#define TOLD_AT_ONCE true
+#else
+#define TOLD_AT_ONCE false
+#endif
+
 // Raw scores to scores: times the scale.
 __device__ __forceinline__ void scale_tile(Quad (&held)[QUADS], float scale) {
 #pragma unroll
@@ -69,7 +77,8 @@ __device__ __forceinline__ void softmax_weights(const float* scores, const i32* 
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     float e = seen.has(at + i) ? exp_nonpositive(held[p].v[i] - largest) : 0.0f;
-                    finite = finite && is_finite(e);  // a score of -inf has the weight 0; one of +inf or NaN has none
+                    if (TOLD_AT_ONCE && !is_finite(e)) atomicOr(status, NOT_FINITE);
+                    finite = finite && (TOLD_AT_ONCE || is_finite(e));  // a score of -inf has the weight 0; one of +inf or NaN has none
                     total += __float2int_rn(e * 1073741824.0f);
                     q.v[i] = seen.has(at + i) ? weight_of_share<BITS>(e, exponent.v[i], bound) : 0.0f;
                 }

@@ -276,9 +276,17 @@ __device__ __forceinline__ void backward(const Gradients& all, const float* weig
     add_totals(dweight, total, team, width, status);
 }
 
+// From sm_120 on a block is told that it may be alone on its multiprocessor: so that two blocks of one cell a thread fit there, NVRTC
+// 13.5 would keep something in local memory.
+#if __CUDA_ARCH__ >= 1200
+#define ALONE , 1
+#else
+#define ALONE
+#endif
+
 // ADDS: `second`, `third` or `residual` may be given. Kernels that never have them leave their registers to the next row.
 #define BACKWARD(name, held, ahead, adds)                                                                                       \
-    GLOBAL void __launch_bounds__(512)                                                                                          \
+    GLOBAL void __launch_bounds__(512 ALONE)                                                                                    \
         rms_norm_backward_##name(const float* dy, const float* second, const float* third, const float* residual,               \
                                  const float* weight, const float* x, const float* rstd, float* dx, i64* dweight, u32* status,  \
                                  i64 rows, i64 width, i64 padded, float small, i32 team) {                                      \

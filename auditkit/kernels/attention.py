@@ -30,6 +30,7 @@ from auditkit.numerics.attention import attention_scale
 
 _BLOCK = 128  # four rows of D elements a block
 _HELD = 16  # columns of a chunk that a thread of a block holds
+_HELD_WIDTH = 128  # of rows that a warp holds in registers while it sums dO * O (cuda/attention_inner.cuh)
 _THREADS = {"softmax": 1024, "query_gradient": 704, "key_gradient": 640}  # the most of a block
 
 
@@ -276,7 +277,8 @@ def _gradient_rows(device: Device, status: Array, dout: Array, cache: AttentionC
     results = (inner, of_dout.exponents, of_dout.planes, pairs, of_z.planes, status)
     args = (*given, *results, *_numbers(cache.sizes, dim, of_dout.padded, width))
     name, grid = f"attention_gradient_rows_{bits}", blocks_for(groups * rows * 32, _BLOCK)
-    device.launch("attention", name, grid, _BLOCK, args, shared=4 * width * (_BLOCK // 32))
+    shared = 0 if width == _HELD_WIDTH else 4 * width * (_BLOCK // 32)
+    device.launch("attention", name, grid, _BLOCK, args, shared=shared)
     return _GradientRows(inner, of_dout, of_z, pairs)
 
 

@@ -31,6 +31,7 @@ OPTIONS = (
 )
 ARCHITECTURES = ("75", "80", "86", "89", "90", "90a", "100", "120")  # what CI compiles; NVRTC decides about others
 OLDEST = 75
+_KEEPS = (12, 9)  # the first NVRTC that has a cache of its own, in the home folder, and that can be told to do without
 
 # What is no fault of the machine (nvrtcResult): too little memory, an option or a source that this version does not
 # know, a library that it opens and that is not there.
@@ -127,7 +128,7 @@ def cubin(op: str, architecture: str, compiler: Compiler, cache: Path | None) ->
     A cache entry is used only if its own digest fits; one that cannot be read or written is done without.
     Raises Unsupported when the compiler refuses.
     """
-    options, text = _options(op, architecture), source(op)
+    options, text = _options(op, architecture, compiler.version), source(op)
     if cache is None:
         return compiler(text, f"{op}.cu", options)
     key = _key(text, options, compiler.version)
@@ -142,12 +143,17 @@ def cubin(op: str, architecture: str, compiler: Compiler, cache: Path | None) ->
 
 def is_kept(op: str, architecture: str, version: str, cache: Path) -> bool:
     """Whether a cache has an entry for what `cubin` gives, whatever it holds. version: the compiler's."""
-    path = _entry(cache, _key(source(op), _options(op, architecture), version))
+    path = _entry(cache, _key(source(op), _options(op, architecture, version), version))
     return os.path.exists(path)  # also where the folder may not be searched, and Path.exists raises
 
 
-def _options(op: str, architecture: str) -> tuple[str, ...]:
-    return f"--gpu-architecture=sm_{target(op, architecture)}", *OPTIONS
+def _options(op: str, architecture: str, version: str) -> tuple[str, ...]:
+    return f"--gpu-architecture=sm_{target(op, architecture)}", *OPTIONS, *afresh(version)
+
+
+def afresh(version: str) -> tuple[str, ...]:
+    """What makes a compiler of this version compile: what lies in its own cache nobody has checked."""
+    return ("--no-cache",) if tuple(int(number) for number in version.split(".")) >= _KEEPS else ()
 
 
 def _entry(cache: Path, key: str) -> Path:

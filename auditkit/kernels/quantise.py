@@ -38,7 +38,7 @@ def quantise(device: Device, status: Array, x: Array, bits: int) -> DeviceRows:
     batch, m, k = _sizes(x)
     rows = empty_rows(device, bits, batch, m, k)
     if k > longest_row():
-        _in_two_passes(device, status, x, rows, None)
+        _in_two_passes(device, status, "rows", (x,), (batch, m, k), rows, None)
         return rows
     pieces = rows.padded // _PAIR_COLUMNS
     warps = blocks_for(pieces, HELD[-1])
@@ -55,7 +55,7 @@ def quantise_t(device: Device, status: Array, x: Array, bits: int) -> DeviceRows
     """Rows of the transposes of x (..., M, K) float32: K rows of M elements for each matrix of the batch."""
     batch, m, k = _sizes(x)
     columns = empty_rows(device, bits, batch, k, m)
-    _in_two_passes(device, status, x, None, columns)
+    _in_two_passes(device, status, "columns", (x,), (batch, m, k), None, columns)
     return columns
 
 
@@ -63,7 +63,7 @@ def quantise_both(device: Device, status: Array, x: Array, bits: int) -> tuple[D
     """`quantise` and `quantise_t` of x, which is read twice for both instead of once and twice."""
     batch, m, k = _sizes(x)
     rows, columns = empty_rows(device, bits, batch, m, k), empty_rows(device, bits, batch, k, m)
-    _in_two_passes(device, status, x, rows, columns)
+    _in_two_passes(device, status, "both", (x,), (batch, m, k), rows, columns)
     return rows, columns
 
 
@@ -75,11 +75,8 @@ def quantise_heads(device: Device, status: Array, x: Array, bits: int) -> tuple[
     batch, heads, tokens, dim = (int(size) for size in x.shape)
     m, k = batch * tokens, heads * dim
     rows, columns = empty_rows(device, bits, 1, m, k), empty_rows(device, bits, 1, k, m)
-    largest, source = empty_largest(device, m, k), (x, *(np.uint32(size) for size in (heads, tokens, dim)))
-    grid, strip = strips(device, 1, m, k, _STRIP)
-    found = (_NONE if array is None else array for array in (largest.rows, largest.columns))
-    device.launch("quantise", "largest_of_heads", grid, _BLOCK, (*source, *found, *strip))
-    _second_pass(device, status, ("quantise", f"quantise_heads_{bits}"), source, largest, (1, m, k), rows, columns)
+    source = (x, *(np.uint32(size) for size in (heads, tokens, dim)))
+    _in_two_passes(device, status, "heads", source, (1, m, k), rows, columns)
     return rows, columns
 
 
@@ -127,20 +124,26 @@ def both_given(
 
 
 def _in_two_passes(
-    device: Device, status: Array, x: Array, rows: DeviceRows | None, columns: DeviceRows | None
+    device: Device,
+    status: Array,
+    kind: str,
+    source: Sequence[Any],
+    sizes: tuple[int, int, int],
+    rows: DeviceRows | None,
+    columns: DeviceRows | None,
 ) -> None:
-    """Fill in rows, columns or both of x: the largest magnitudes first, then the planes."""
-    batch, m, k = sizes = _sizes(x)
+    """Fill in rows, columns or both of what the kernels of this kind read from their source: the largest magnitudes
+    first, then the planes.
+    """
+    batch, m, k = sizes
     made = rows or columns
     assert made is not None
     largest = empty_largest(device, batch * m if rows else 0, batch * k if columns else 0)
     grid, strip = strips(device, batch, m, k, _STRIP)
     found = (_NONE if array is None else array for array in (largest.rows, largest.columns))
-    kind = "both" if rows and columns else "rows" if rows else "columns"
-    device.launch("quantise", f"largest_of_{kind}", grid, _BLOCK, (x, *found, *strip))
-    kind = "long_rows" if kind == "rows" else kind
-    kernel = ("quantise", f"quantise_{kind}_{made.bits}")
-    _second_pass(device, status, kernel, (x,), largest, sizes, rows, columns)
+    device.launch("quantise", f"largest_of_{kind}", grid, _BLOCK, (*source, *found, *strip))
+    kernel = ("quantise", f"quantise_{'long_rows' if kind == 'rows' else kind}_{made.bits}")
+    _second_pass(device, status, kernel, source, largest, sizes, rows, columns)
 
 
 def _second_pass(

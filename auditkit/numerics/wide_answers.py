@@ -56,6 +56,46 @@ def _heads(ops: Any, place: Place) -> Outputs:
         yield ops.dot(columns, ops.quantise(place(floats(90, 2, 140)), bits))
 
 
+def _peaks(stream: int, count: int, width: int) -> F32:
+    """Rows whose largest magnitudes lie everywhere, (count, width) float32: each column has one that is 2^8 times as
+    large as the others, in the row after that of the column before, and each row one that is 2^16 times as large.
+    """
+    made = floats(stream, count, width).copy()
+    rows, columns = np.arange(count), np.arange(width)
+    made[columns % count, columns] *= np.float32(2**8)
+    made[rows, 37 * rows % width] *= np.float32(2**16)
+    return made
+
+
+def _shown(ops: Any, place: Place, bits: int, *operands: Any) -> Outputs:
+    """Products with the rows and the columns of matrices (64, 256), in turn."""
+    by = [ops.quantise(place(floats(92 + i, 2, length)), bits) for i, length in enumerate((256, 64))]
+    for i, operand in enumerate(operands):
+        yield ops.dot(operand, by[i % 2])
+
+
+def _largest(ops: Any, place: Place) -> Outputs:
+    """Maxima of whole blocks, where a card takes several rows at a time; the last rows are longer than it holds."""
+    x = _peaks(91, 64, 256)
+    for bits in FX:
+        both = ops.quantise_both(place(x), bits)
+        heads = ops.merge_heads_both(ops.split_heads(place(x), 2, 4), bits)
+        yield from _shown(ops, place, bits, *both, *heads)
+        yield from _shown(ops, place, bits, ops.quantise(place(x), bits), ops.quantise_t(place(x), bits))
+    long = ops.quantise(place(np.tile(x[:32], 65)), 14)
+    yield ops.dot(long, ops.quantise(place(np.tile(floats(92, 2, 256), 65)), 14))
+
+
+def _swiglu(ops: Any, place: Place) -> Outputs:
+    """As `_largest`, of what SwiGLU makes in the same pass."""
+    gate, up = place(floats(94, 64, 256)), place(floats(95, 64, 256))
+    cache = ops.swiglu_forward(gate, up)[1]
+    for bits in FX:
+        rows, kept, _ = ops.swiglu_keep(gate, place(_peaks(96, 64, 256)), bits)
+        of_gate, of_up = ops.swiglu_backward_both(place(_peaks(97, 64, 256)), cache, bits)
+        yield from _shown(ops, place, bits, rows, ops.kept_columns(kept, bits), *of_gate, *of_up)
+
+
 def _rms_norm(ops: Any, place: Place) -> Outputs:
     for width in (256, 384, 512, 6144, 8192):
         x, weight = place(_rows(66, 2, width)), place(floats(69, width))
@@ -110,6 +150,8 @@ def _moves(ops: Any, place: Place) -> Outputs:
 PROBES: dict[str, Callable[[Any, Place], Outputs]] = {
     "quantise": _quantise,
     "heads": _heads,
+    "largest": _largest,
+    "swiglu": _swiglu,
     "rms_norm": _rms_norm,
     "attention": _attention,
     "cross_entropy": _cross_entropy,

@@ -13,7 +13,7 @@ import pytest
 
 from auditkit.errors import Unsupported
 from auditkit.formats.digest import Hasher
-from auditkit.kernels.compile import OPTIONS, Nvrtc
+from auditkit.kernels.compile import OPTIONS, Nvrtc, afresh
 from auditkit.kernels.source import source_folder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -60,7 +60,8 @@ def texts(source: Path) -> dict[str, bytes]:
 
 def compiled(source: Path, architecture: str, extra: tuple[str, ...] = ()) -> Compiled:
     """The product's compilation of a .cu file, with `extra` options after its own."""
-    options = (f"--gpu-architecture=sm_{architecture}", *OPTIONS, *extra, "--ptxas-options=-v")
+    own = (*OPTIONS, *afresh(_version()), *extra)
+    options = (f"--gpu-architecture=sm_{architecture}", *own, "--ptxas-options=-v")
     known = texts(source)
     hasher = Hasher()
     for part in [

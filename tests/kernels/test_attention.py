@@ -84,6 +84,22 @@ def test_shapes(device: Any, shape: tuple[int, ...]) -> None:
     check(device, shape, "normal", 14)
 
 
+@pytest.mark.parametrize(("dim", "floats"), [(64, 4 * 64), (65, 0), (128, 0), (129, 4 * 256)])
+def test_rows_that_a_warp_holds_take_no_shared_memory(
+    device: Any, dim: int, floats: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, launch = [], device.launch
+
+    def noting(op: str, kernel: str, *where: Any, shared: int = 0) -> None:
+        if kernel.startswith("attention_gradient_rows"):
+            asked.append(shared)
+        launch(op, kernel, *where, shared=shared)
+
+    monkeypatch.setattr(device, "launch", noting)
+    check(device, (1, 2, 1, 5, dim, 0), "normal", 14)
+    assert asked == [4 * floats]
+
+
 @pytest.mark.parametrize("kind", ["normal", "peaked", "exponents", "subnormal", "zeros"])
 @pytest.mark.parametrize("bits", [14, 21])
 def test_kinds(device: Any, kind: str, bits: int) -> None:
@@ -92,7 +108,7 @@ def test_kinds(device: Any, kind: str, bits: int) -> None:
     check(device, (1, 2, 1, 9, 100, 0), kind, bits)
 
 
-def test_a_score_of_minus_infinity_has_no_weight(device: Any) -> None:
+def check_infinite_scores(device: Any) -> None:
     """A score that overflows downwards counts nothing; one that overflows upwards ends the step."""
     q, k, v, _ = inputs((1, 1, 1, 4, 2, 0), "normal", 2)
     q[...], k[...], k[0, 0, 1] = 1e20, 1e-20, -1e20
@@ -105,6 +121,18 @@ def test_a_score_of_minus_infinity_has_no_weight(device: Any) -> None:
         assert device.download(status)[0] == 0
         kernels.attention_forward(device, status, *map(device.upload, (q, -k, v)), window=0, bits=14)
         assert device.download(status)[0] == 1
+
+
+def test_a_score_of_minus_infinity_has_no_weight(device: Any) -> None:
+    check_infinite_scores(device)
+
+
+class TestSm100:
+    pytestmark = EMULATOR_MARKS
+
+    def test_a_score_of_minus_infinity_has_no_weight(self) -> None:
+        """What is not finite is told where it is met, not at the end of a row."""
+        check_infinite_scores(EmulatedDevice(architecture="100"))
 
 
 def cut_small(monkeypatch: pytest.MonkeyPatch, scores: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from auditkit.errors import Unsupported
 from auditkit.kernels import compile as compile_module
-from auditkit.kernels.compile import ARCHITECTURES, OLDEST, OPTIONS, Nvrtc, cubin
+from auditkit.kernels.compile import ARCHITECTURES, OLDEST, OPTIONS, Nvrtc, afresh, cubin
 from auditkit.verdict import Verdict
 from tests.kernels.compiled import NVRTC_MARKS
 
@@ -43,19 +43,19 @@ def test_a_kernel_is_compiled_once(tmp_path: Path) -> None:
     first = cubin("blake3", "90", compiler, cache)
     assert cubin("blake3", "90", compiler, cache) == first == Counting()(*arguments("blake3", "90"))
     assert len(compiler.calls) == 1
-    assert compiler.calls[0] == ("blake3.cu", ("--gpu-architecture=sm_90", *OPTIONS))
+    assert compiler.calls[0] == ("blake3.cu", ("--gpu-architecture=sm_90", *OPTIONS, "--no-cache"))
     assert entry(cache).suffix == ".cubin"
 
 
 def test_what_only_sm_90a_can_run_is_compiled_for_it(tmp_path: Path) -> None:
     compiler = Counting()
     cubin("exact_dot_sm90", "90", compiler, tmp_path)
-    assert compiler.calls == [("exact_dot_sm90.cu", ("--gpu-architecture=sm_90a", *OPTIONS))]
+    assert compiler.calls == [("exact_dot_sm90.cu", ("--gpu-architecture=sm_90a", *OPTIONS, "--no-cache"))]
     assert cubin("exact_dot_sm90", "90", compiler, tmp_path) and len(compiler.calls) == 1
 
 
 def arguments(op: str, architecture: str) -> tuple[bytes, str, tuple[str, ...]]:
-    return compile_module.source(op), f"{op}.cu", (f"--gpu-architecture=sm_{architecture}", *OPTIONS)
+    return compile_module.source(op), f"{op}.cu", (f"--gpu-architecture=sm_{architecture}", *OPTIONS, "--no-cache")
 
 
 def test_without_a_cache_each_call_compiles() -> None:
@@ -205,6 +205,18 @@ def test_the_options_leave_arithmetic_alone() -> None:
         assert not any(word in option for word in ("fast", "ftz=true", "fmad=true", "prec-div=false", "Ofast", "-O"))
 
 
+@pytest.mark.parametrize(
+    ("version", "options"),
+    [("12.4", ()), ("12.8", ()), ("12.9", ("--no-cache",)), ("13.0", ("--no-cache",)), ("13.10", ("--no-cache",))],
+)
+def test_a_compiler_with_a_cache_of_its_own_does_without(version: str, options: tuple[str, ...]) -> None:
+    """12.8 refuses the option that 12.9 takes."""
+    assert afresh(version) == options
+    compiler = Counting(version=version)
+    cubin("blake3", "90", compiler, None)
+    assert compiler.calls == [("blake3.cu", ("--gpu-architecture=sm_90", *OPTIONS, *options))]
+
+
 def test_architectures_are_named_once() -> None:
     assert len(set(ARCHITECTURES)) == len(ARCHITECTURES)
     assert {"75", "80", "86", "89", "90", "100", "120"} <= set(ARCHITECTURES)
@@ -230,7 +242,7 @@ class TestNvrtc:
 
     def test_a_source_that_is_no_cuda_names_the_line(self) -> None:
         with pytest.raises(Unsupported, match=r"broken\.cu.*broken\.cu\(2\): error"):
-            Nvrtc.load()(b"// fine\nthis is not CUDA\n", "broken.cu", arguments("exp", "90")[2])
+            Nvrtc.load()(b"// fine\nthis is not CUDA\n", "broken.cu", ("--gpu-architecture=sm_90", *OPTIONS))
 
 
 def test_a_compiler_that_does_not_load_is_unsupported(monkeypatch: pytest.MonkeyPatch) -> None:

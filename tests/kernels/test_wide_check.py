@@ -82,6 +82,22 @@ FAULTS = [
         "attention_forward",
     ),
     ("80", "blake3.cu", "+ i / 8] = p[i];", "+ i / 8] = p[i] + 1;", "digests", "digests"),
+    (
+        "80",
+        "quantise_tile.cuh",
+        "source.load(in[r][h], p.of * m + first + 8 * r,",
+        "source.load(in[r][h], p.of * m + first + (AHEAD == 4 && r == 1 ? 0 : 8 * r),",
+        "largest",
+        "quantise_both",
+    ),
+    (
+        "80",
+        "quantise_tile.cuh",
+        "of_column[i][h][c] = larger(",
+        "if (i == 0 || k != column + 128 * WIDE || (row & 8) == 0) of_column[i][h][c] = larger(",
+        "swiglu",
+        "swiglu_backward_both",
+    ),
 ]
 
 
