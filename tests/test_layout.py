@@ -38,13 +38,14 @@ HELPERS = frozenset(
 # Modules of kernels/ that launchers are built from; every other module launches the kernels of one op.
 _KERNEL_HELPERS = """
 ahead attention_chunks attention_pipe backend compile device driver elementwise events exact_dot_choice exact_dot_planes
-faults gather host_shelf memory operands product recording returned slab source tensor_table transfers whole_blocks wide_check
+faults gather host_shelf memory operands product recording returned slab source tensor_table transfers whole_blocks
+wide_check
 """
 KERNEL_HELPERS = frozenset(_KERNEL_HELPERS.split())
 
-# Kernels that are no module of the specification: digests are formats, operands belong to exact_dot there, and
-# one module has both passes of attention.
-NO_OPS = frozenset({"attention_backward", "attention_forward", "blake3", "quantise"})
+# Kernels that are no module of the specification: digests are formats, checksums this machine's own affair, operands
+# belong to exact_dot there, and one module has both passes of attention.
+NO_OPS = frozenset({"attention_backward", "attention_forward", "blake3", "checksum", "quantise"})
 
 # Vectors about several ops: which inputs have no result.
 SHARED_VECTORS = frozenset({"no_result"})

@@ -36,6 +36,7 @@ OPS = (
     "rope",
     "adamw",
     "global_norm",
+    "checksum",
 )
 OPS_SM90 = ("exact_dot_sm90", "attention_backward_sm90", "attention_forward_sm90")
 

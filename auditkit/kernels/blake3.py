@@ -113,7 +113,7 @@ class TensorDigest:
 
     def add(self, piece: Array) -> None:
         """The next elements. Where all pieces but the last are of whole blocks of 128 KiB, they stay on the device."""
-        if piece.nbytes == self.size:
+        if piece.nbytes == self.size and (self.key is not None or blocks_of(self.size) == 1):
             self.end(digest_words(self._device, [piece], self.key))
         elif self.is_on_host(piece.nbytes):
             self._hasher = self._hasher or Hasher(self.key)
@@ -128,7 +128,7 @@ class TensorDigest:
         return self.key is not None or blocks_of(self.size) == 1 or nbytes % BLOCK_BYTES > 0
 
     def end(self, words: Array) -> None:
-        """The digest of the whole tensor, (1, 8) uint32."""
+        """The digest of the whole tensor, (1, 8) uint32; of one in several blocks the nodes are enough (`go_on`)."""
         self.words = words
 
     def go_on(self, nodes: Array, nbytes: int) -> None:

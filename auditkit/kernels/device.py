@@ -257,10 +257,7 @@ class Device:
 
     @_guarded
     def limit(self, size: int, *, at_once: bool = False) -> None:
-        """Let `empty` take at most so many bytes altogether: beyond, it raises Unsupported.
-
-        at_once: take them from the device with the first large array, for work that nearly fills them (Slab).
-        """
+        """Let `empty` take at most so many bytes altogether: beyond, it raises Unsupported. at_once: see Slab."""
         self._memory.limit(size, at_once=at_once)
 
     def release(self) -> None:

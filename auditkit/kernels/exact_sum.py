@@ -104,7 +104,7 @@ def add_piece(
         digest.add(exact)
         return add_sums(device, status, totals, [exact], out=totals)[0] if totals else exact
     sums, chunks = total if total is not None else device.empty(terms.shape, np.int64), _hashing(device, status, unit)
-    if nbytes == digest.size:
+    if nbytes == digest.size and blocks_of(nbytes) == 1:
         digest.end(tree_digests(device, [nbytes], _rows(device, totals, [terms], [sums]), chunks))
         return sums
     first = digest.blocks

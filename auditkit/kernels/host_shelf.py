@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from auditkit.kernels.blake3 import digest_words
+from auditkit.kernels.checksum import checksums
 from auditkit.kernels.device import Array, Device
 
 Host = npt.NDArray[Any]
@@ -23,7 +23,7 @@ class HostShelf:
         """most: bytes of device memory that arrays on their way to main memory may hold."""
         self._device, self._most = device, most
         self._held: dict[str, list[Host]] = {}
-        self._digests: dict[str, Array] = {}  # of the arrays before they left, (n, 8) uint32 on the device
+        self._sums: dict[str, Array] = {}  # checksums of the arrays before they left, (n, 8) uint32 on the device
         self._coming: dict[str, list[Callable[[], Array]]] = {}
         self._spare: dict[tuple[tuple[int, ...], str], list[Host]] = {}
 
@@ -31,7 +31,7 @@ class HostShelf:
         """Keep arrays, which must not change any more, in place of those that the key had."""
         self.drop(key)
         if arrays:
-            self._digests[key] = digest_words(self._device, arrays)
+            self._sums[key] = checksums(self._device, arrays)
         pairs = [(array, self._room_for(array)) for array in arrays]
         self._device.transfers.send_all(pairs, self._most, id(self))
         self._held[key] = [values for _, values in pairs]
@@ -43,7 +43,7 @@ class HostShelf:
         self.expect(key)
         found = [arrived() for arrived in self._coming.pop(key)]
         if found:
-            self._device.returned.add(key, self._digests[key], digest_words(self._device, found))
+            self._device.returned.add(key, self._sums[key], checksums(self._device, found))
         return found
 
     def expect(self, key: str) -> None:
@@ -55,7 +55,7 @@ class HostShelf:
         """Forget a key, if it is there."""
         for arrived in self._coming.pop(key, []):
             arrived()  # or its memory would be used again before the copy has written it
-        self._digests.pop(key, None)
+        self._sums.pop(key, None)
         for values in self._held.pop(key, []):
             self._spare.setdefault((values.shape, values.dtype.str), []).append(values)
 

@@ -1,8 +1,8 @@
 """Arrays that were in main memory and came back to the device: whether they have the bits that left.
 
-A bit may flip in main memory, or a cell of it be broken. So an array is hashed before it leaves and after it has come
-back, both on the device. Nobody waits for that: the words are compared when the next result is read from the device,
-before it is.
+A bit may flip in main memory, or a cell of it be broken. So an array has its checksums taken before it leaves and after
+it has come back, both on the device (checksum.py). Nobody waits for that: they are compared when the next result is read
+from the device, before it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HINT = "this says nothing about the publisher: check the main memory of this mac
 
 @dataclass(frozen=True)
 class _Pair:
-    """Digests of some arrays, (n, 8) uint32 each, from before and after."""
+    """Checksums of some arrays, (n, 8) uint32 each, from before and after."""
 
     what: str
     before: Array
@@ -31,13 +31,13 @@ class _Pair:
 
 
 class Returned:
-    """Digests that are still to be compared."""
+    """Checksums that are still to be compared."""
 
     def __init__(self) -> None:
         self._pairs: list[_Pair] = []
 
     def add(self, what: str, before: Array, after: Array) -> None:
-        """Compare these at the next `check`: digests as blake3.digest_words makes them, (n, 8) uint32."""
+        """Compare these at the next `check`: what `checksums` makes, (n, 8) uint32."""
         self._pairs.append(_Pair(what, before, after))
 
     def clear(self) -> None:
@@ -50,12 +50,10 @@ class Returned:
             return
         pairs, self._pairs = self._pairs, []
         together = gathered(device, [words for pair in pairs for words in (pair.before, pair.after)])
-        found, at = device.download(together).astype("<u4"), 0
+        found, at = device.download(together), 0
         for pair in pairs:
             count = int(pair.before.shape[0])
             before, after = found[at : at + count], found[at + count : at + 2 * count]
             at += 2 * count
             for number in np.flatnonzero((before != after).any(axis=1)):
-                was, now = (words[number].tobytes().hex() for words in (before, after))
-                message = f"array {number} of {pair.what} changed in main memory: {was} became {now}"
-                raise MachineFault(message, hint=HINT)
+                raise MachineFault(f"array {number} of {pair.what} changed in main memory", hint=HINT)

@@ -61,6 +61,7 @@ class Slab:
 
     @limit.setter
     def limit(self, size: int) -> None:
+        """Of this pool alone."""
         self._limit = size
         self._others.limit = max(0, size - self._taken)
 

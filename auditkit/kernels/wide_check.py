@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from auditkit.kernels import exact_dot, exact_dot_choice, f32_dot
+from auditkit.kernels import checksum, exact_dot, exact_dot_choice, f32_dot
 from auditkit.kernels.device import Array
 from auditkit.kernels.exact_dot_planes import DeviceRows
 from auditkit.kernels.f32_dot import F32DeviceRows
 from auditkit.numerics import self_test, wide_answers
 from auditkit.numerics.f32_dot import BITS
+from auditkit.numerics.known_inputs import floats
 
 if TYPE_CHECKING:
     from auditkit.kernels.backend import CudaOps
@@ -32,6 +33,14 @@ def check(ops: CudaOps) -> None:
         for kernel, ranges in _ways(ops.device.architecture, bits, length):
             by = kernel if ranges == 1 else f"{kernel}, {ranges} ranges of K"
             self_test.check_wide_answer(name, _With(ops, kernel, ranges), ops.place, by)
+    _check_checksums(ops)
+
+
+def _check_checksums(ops: CudaOps) -> None:
+    """By which what comes back from main memory is known again: no result of a step."""
+    values = [floats(78, 9001), floats(79, 3)]
+    found = ops.host(checksum.checksums(ops.device, [ops.place(x) for x in values])).view("<u8").tolist()
+    self_test.check_equal("checksums", found, [checksum.checksum_of(x).tolist() for x in values])
 
 
 def _ways(architecture: str, bits: int, length: int) -> Iterator[tuple[str, int]]:

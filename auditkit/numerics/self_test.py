@@ -52,7 +52,7 @@ def check_known_answers(ops: Any, place: Place = np.asarray) -> None:
         check_known_answer(name, ops, place)
     expected = known()
     for name, function in COMMON.items():
-        _equal(f"known answer of {name}", function(), expected[name])
+        check_equal(f"known answer of {name}", function(), expected[name])
 
 
 def check_known_answer(name: str, ops: Any, place: Place = np.asarray) -> None:
@@ -61,7 +61,7 @@ def check_known_answer(name: str, ops: Any, place: Place = np.asarray) -> None:
         found = answer(name, ops, place)
     except NonFinite as error:
         raise _fault(f"known answer of {name}", str(error), "a result") from error
-    _equal(f"known answer of {name}", found, known()[name])
+    check_equal(f"known answer of {name}", found, known()[name])
 
 
 def check_wide_answer(name: str, ops: Any, place: Place = np.asarray, by: str = "") -> None:
@@ -71,7 +71,7 @@ def check_wide_answer(name: str, ops: Any, place: Place = np.asarray, by: str = 
         found = wide_answers.answer(name, ops, place)
     except NonFinite as error:
         raise _fault(what, str(error), "a result") from error
-    _equal(what, found, wide_answers.known()[name])
+    check_equal(what, found, wide_answers.known()[name])
 
 
 def _fault(what: str, found: str, expected: str) -> MachineFault:
@@ -81,7 +81,8 @@ def _fault(what: str, found: str, expected: str) -> MachineFault:
     )
 
 
-def _equal(what: str, found: object, expected: object) -> None:
+def check_equal(what: str, found: object, expected: object) -> None:
+    """Raises MachineFault that says what was found in place of what."""
     if found != expected:
         raise _fault(what, str(found), str(expected))
 
@@ -117,7 +118,7 @@ def _check_subnormals(width: int) -> None:
     _same(f"{what} flush-to-zero", normal * half, _NORMAL[width] >> 1)
     _same(f"{what} denormals-are-zero", subnormal * two, _NORMAL[width])
     _same(f"{what} denormals-are-zero in a sum", subnormal + zero, _NORMAL[width] >> 1)
-    _equal(f"{what} denormals-are-zero in a comparison", bool((subnormal > zero).all()), True)
+    check_equal(f"{what} denormals-are-zero in a comparison", bool((subnormal > zero).all()), True)
 
 
 def _check_rounding(width: int) -> None:
@@ -154,17 +155,17 @@ def _check_conversions() -> None:
     _same("int64 to binary32", integers.astype(np.float32), 0x5D800001)
     _same("int64 to binary64", np.full(_LENGTH, (1 << 53) + 3, np.int64).astype(np.float64), 0x4340000000000002)
     large = np.ldexp(_filled(_ONE[64], 64), 61)
-    _equal("binary64 to int64", set(large.astype(np.int64).tolist()), {1 << 61})
+    check_equal("binary64 to int64", set(large.astype(np.int64).tolist()), {1 << 61})
     fraction, exponent = np.frexp(_filled(1, 32))
     _same("frexp of a subnormal number", fraction, 0x3F000000)
-    _equal("frexp of a subnormal number", set(exponent.tolist()), {-148})
+    check_equal("frexp of a subnormal number", set(exponent.tolist()), {-148})
     _same("ldexp to a subnormal number", np.ldexp(_filled(0x3FC00000, 32), -149), 2)  # 1.5 * 2^-149, a tie
 
 
 def _check_integers() -> None:
-    _equal("bytes of an index", np.dtype(np.intp).itemsize, 8)
+    check_equal("bytes of an index", np.dtype(np.intp).itemsize, 8)
     words = np.full(_LENGTH, 0xFFFFFFFF, np.uint32).astype(np.uint64)
-    _equal("64-bit product", set((words * words).tolist()), {0xFFFFFFFE00000001})
+    check_equal("64-bit product", set((words * words).tolist()), {0xFFFFFFFE00000001})
     negative = np.full(_LENGTH, -(1 << 40) - 1, np.int64)
-    _equal("64-bit shift", set((negative >> 11).tolist()), {-(1 << 29) - 1})
-    _equal("64-bit sum", int(np.add.reduce(negative, dtype=np.int64)), _LENGTH * (-(1 << 40) - 1))
+    check_equal("64-bit shift", set((negative >> 11).tolist()), {-(1 << 29) - 1})
+    check_equal("64-bit sum", int(np.add.reduce(negative, dtype=np.int64)), _LENGTH * (-(1 << 40) - 1))

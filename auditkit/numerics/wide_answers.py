@@ -137,6 +137,17 @@ def _blocks(ops: Any, place: Place) -> Outputs:
     yield " ".join(ops.digests(arrays, bytes(range(32))))
 
 
+def _pieces(ops: Any, place: Place) -> Outputs:
+    """Digests that are read together: of tensors in pieces of whole blocks, whole, and of one block."""
+    x = floats(78, 70_001)
+    made = [ops.TensorDigest(4 * size) for size in (70_001, 70_001, 3)]
+    for at in (0, 32_768, 65_536):
+        made[0].add(place(x[at : at + 32_768]))
+    made[1].add(place(x))
+    made[2].add(place(x[:3]))
+    yield " ".join(ops.read_digests(made))
+
+
 def _moves(ops: Any, place: Place) -> Outputs:
     """Rows of a multiple of four elements where the known answers have others, and the other way round."""
     yield ops.embedding_forward(place(np.array([2, 0, 2, 4], np.int64)), place(floats(80, 5, 8)))
@@ -156,6 +167,7 @@ PROBES: dict[str, Callable[[Any, Place], Outputs]] = {
     "attention": _attention,
     "cross_entropy": _cross_entropy,
     "digests": _blocks,
+    "pieces": _pieces,
     "moves": _moves,
 }
 # Products, which several kernels make: bits and length of their rows.

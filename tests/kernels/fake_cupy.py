@@ -230,7 +230,7 @@ class FakeFunction:
                 cuda.check_device("memory", arg.pointer.mem.device_id)
         cuda.call("launch")
         emulator, op, name = cuda.emulators[cuda.current], self.module.op, self.name
-        if cuda.dry and op != "blake3":
+        if cuda.dry and op not in ("blake3", "checksum"):
             return
         stream.do(lambda: emulator.launch(op, name, tuple(grid), block[0], args, shared=shared_mem))
 

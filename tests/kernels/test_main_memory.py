@@ -14,7 +14,6 @@ import pytest
 
 import auditkit
 from auditkit.errors import MachineFault
-from auditkit.formats.digest import content_digest
 from auditkit.kernels.device import Device
 from auditkit.kernels.host_shelf import HostShelf
 from auditkit.kernels.returned import Returned
@@ -124,8 +123,8 @@ def test_a_bit_that_flips_in_main_memory_is_told_before_anything_is_read(device:
     shelf._held[key][-1].view(np.uint32)[123] ^= 1 << 20
     assert shelf.get("none") == []
     found, other = [shelf.get("b") or [], shelf.get("a") or []], device.upload(want)
-    number, was = len(shelf._held[key]) - 1, content_digest(want)
-    with pytest.raises(MachineFault, match=f"^array {number} of {key} changed in main memory: {was} became"):
+    number = len(shelf._held[key]) - 1
+    with pytest.raises(MachineFault, match=f"^array {number} of {key} changed in main memory$"):
         device.download(other if read == "something else" else found[0][0])
     assert np.array_equal(device.download(other), want), "it is told once"
 

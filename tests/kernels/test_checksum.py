@@ -1,0 +1,82 @@
+"""Sums by which arrays are known again, against the same spelled out; on the emulator and on a card."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from auditkit.kernels.checksum import checksum_of, checksums
+
+TILE_BYTES = 8 * 4096
+SIZES = (0, 1, 7, 8, 9, 15, 16, 31, 32, 33, 100, 1023, TILE_BYTES - 1, TILE_BYTES, TILE_BYTES + 1, 3 * TILE_BYTES + 40)
+
+
+def found(device: Any, arrays: list[Any]) -> list[list[int]]:
+    words = device.download(checksums(device, arrays))
+    assert words.dtype == np.uint32 and words.shape == (len(arrays), 8)
+    return [[int(word) for word in row.view("<u8")] for row in words]
+
+
+def some(size: int, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).integers(0, 256, size, np.uint8)
+
+
+def test_sizes(device: Any) -> None:
+    values = [some(size, size) for size in SIZES]
+    assert found(device, [device.upload(x) for x in values]) == [checksum_of(x).tolist() for x in values]
+
+
+@pytest.mark.parametrize("size", [1, 40, 65, TILE_BYTES + 5])
+@pytest.mark.parametrize("offset", [1, 4, 8, 24])
+def test_arrays_that_begin_anywhere(device: Any, offset: int, size: int) -> None:
+    values = some(offset + size + 9)
+    array = device.upload(values)[offset : offset + size]
+    assert found(device, [array]) == [checksum_of(values[offset : offset + size]).tolist()]
+
+
+def test_dtypes_and_shapes(device: Any) -> None:
+    values = [np.arange(35, dtype=dtype).reshape(5, 7) for dtype in (np.int8, np.float32, np.int64)]
+    assert found(device, [device.upload(x) for x in values]) == [checksum_of(x).tolist() for x in values]
+    with pytest.raises(ValueError, match="C-contiguous"):
+        checksums(device, [device.upload(values[1]).T])
+
+
+def test_what_is_spelled_out() -> None:
+    """By integers of Python."""
+    values, want = some(75, 3), [0, 0, 0, 0]
+    raw = values.tobytes() + bytes(5)
+    for i in range(10):
+        z = i * 0x9E3779B97F4A7C15 % 2**64
+        z = (z ^ z >> 32) * 0xD6E8FEB86659FD93 % 2**64
+        want[i % 4] += int.from_bytes(raw[8 * i : 8 * i + 8], "little") * ((z ^ z >> 32) | 1)
+    assert checksum_of(values).tolist() == [total % 2**64 for total in want]
+
+
+def test_every_bit_counts() -> None:
+    values = some(200, 4)
+    right = checksum_of(values).tolist()
+    for bit in range(8 * values.size):
+        other = values.copy()
+        other[bit // 8] ^= 1 << bit % 8
+        assert checksum_of(other).tolist() != right
+
+
+def test_changes_do_not_cancel_out() -> None:
+    """Bits that flip in many words at once, rows that change places, a line of memory that shows another one's."""
+    values = np.zeros(4096, np.uint8)
+    values[::8] = np.arange(512) % 251
+    right = checksum_of(values).tolist()
+    lines = values.reshape(-1, 64)
+    for step in (8, 16, 32, 64, 128):
+        for bit in range(8):
+            other = values.copy()
+            other[::step] ^= 1 << bit
+            assert checksum_of(other).tolist() != right
+    for one in range(0, 63, 5):
+        swapped, shown = lines.copy(), lines.copy()
+        swapped[[one, one + 1]] = lines[[one + 1, one]]
+        shown[one] = lines[one + 1]
+        assert checksum_of(swapped).tolist() != right
+        assert checksum_of(shown).tolist() != right
