@@ -14,6 +14,7 @@
 #include "tensor_table.cuh"
 
 #define LANES 4
+#define ROUNDS (TILE / (256 * LANES))
 
 // As auditkit/kernels/checksum.py: the multiply-xorshift finalizer of a counter, made odd.
 __device__ __forceinline__ u64 factor(u64 place) {
@@ -31,14 +32,26 @@ __device__ __forceinline__ u64 word_at(const u8* p, i64 bytes) {
 }
 
 // Words i .. i + 3 of an array; 0 beyond its end.
-__device__ __forceinline__ void load_words(u64 (&x)[LANES], const u8* array, i64 i, i64 bytes) {
-    const u8* p = array + 8 * i;
-    if ((u64)p % 16 == 0 && 8 * (i + LANES) <= bytes) {
-        ulonglong2 low = ((const ulonglong2*)p)[0], high = ((const ulonglong2*)p)[1];
-        x[0] = low.x, x[1] = low.y, x[2] = high.x, x[3] = high.y;
-    } else {
-        for (i32 j = 0; j < LANES; j++) x[j] = word_at(p + 8 * j, bytes - 8 * (i + j));
+__device__ __forceinline__ void some_words(u64 (&x)[LANES], const u8* array, i64 i, i64 bytes) {
+    for (i32 j = 0; j < LANES; j++) x[j] = word_at(array + 8 * (i + j), bytes - 8 * (i + j));
+}
+
+__device__ __forceinline__ void add_words(u64 (&sum)[LANES], const u64 (&x)[LANES], i64 i) {
+#pragma unroll
+    for (int lane = 0; lane < LANES; lane++) sum[lane] += x[lane] * factor(i + lane);
+}
+
+// A whole tile at an address of 16 bytes: all of a thread's words are under way together.
+__device__ __forceinline__ void add_tile(u64 (&sum)[LANES], const u8* array, i64 first) {
+    const ulonglong2* words = (const ulonglong2*)(array + 8 * first) + threadIdx.x * 2;
+    u64 x[ROUNDS][LANES];
+#pragma unroll
+    for (int round = 0; round < ROUNDS; round++) {
+        ulonglong2 low = words[512 * round], high = words[512 * round + 1];
+        x[round][0] = low.x, x[round][1] = low.y, x[round][2] = high.x, x[round][3] = high.y;
     }
+#pragma unroll
+    for (int round = 0; round < ROUNDS; round++) add_words(sum, x[round], first + (256 * round + threadIdx.x) * LANES);
 }
 
 GLOBAL void __launch_bounds__(256) checksum(const u64* table, i64 count, i64 tiles, u64* sums) {
@@ -47,12 +60,14 @@ GLOBAL void __launch_bounds__(256) checksum(const u64* table, i64 count, i64 til
     const u8* array = at.field<const u8>(0);
     i64 bytes = (i64)at.word(1);
     u64 sum[LANES] = {};
-    for (i64 i = at.first + threadIdx.x * LANES; i < at.end; i += 256 * LANES) {
-        u64 x[LANES];
-        load_words(x, array, i, bytes);
-#pragma unroll
-        for (int lane = 0; lane < LANES; lane++) sum[lane] += x[lane] * factor(i + lane);
-    }
+    if ((u64)array % 16 == 0 && 8 * (at.first + TILE) <= bytes)
+        add_tile(sum, array, at.first);
+    else
+        for (i64 i = at.first + threadIdx.x * LANES; i < at.end; i += 256 * LANES) {
+            u64 x[LANES];
+            some_words(x, array, i, bytes);
+            add_words(sum, x, i);
+        }
 #pragma unroll
     for (int lane = 0; lane < LANES; lane++) {
         for (int offset = 16; offset > 0; offset >>= 1) sum[lane] += __shfl_xor_sync(0xffffffffu, sum[lane], offset);
