@@ -215,7 +215,7 @@ def _levels(lengths: npt.NDArray[np.uint64]) -> list[npt.NDArray[np.uint64]]:
 
 
 def _levels_of(counts: Sequence[int]) -> list[npt.NDArray[np.uint64]]:
-    """For each launch the number of the first node of each buffer that it makes, and the number of all: (n+1,) u64 each.
+    """For each launch the number of the first node that it makes of each buffer, and of all: (n+1,) u64 each.
 
     counts: nodes that the first launch makes of each. A buffer that a launch brings down to one node has none in the
     next one; the list ends when none has any.

@@ -1,7 +1,7 @@
 """Sums by which an array that was in main memory is known again (cuda/checksum.cu): has any bit of it changed?
 
-They are for broken cells and bits that flip, at the speed of memory, and no use against anybody who means harm. A change
-within eight bytes is found for certain; of others all but one in some 2^60.
+They are for broken cells and bits that flip, at the speed of memory, and no use against anybody who means harm. A
+change within eight bytes is found for certain; of others all but one in some 2^60.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Arrays that were in main memory and came back to the device: whether they have the bits that left.
 
-A bit may flip in main memory, or a cell of it be broken. So an array has its checksums taken before it leaves and after
-it has come back, both on the device (checksum.py). Nobody waits for that: they are compared when the next result is read
-from the device, before it is.
+A bit may flip in main memory, or a cell of it be broken. So an array has its checksums taken before it leaves and
+after it has come back, both on the device (checksum.py). Nobody waits for that: they are compared when the next result
+is read from the device, before it is.
 """
 
 from __future__ import annotations

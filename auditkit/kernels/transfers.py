@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from auditkit.errors import Unsupported
 from auditkit.kernels import faults
+from auditkit.kernels.page_locked import PageLocked
 
 if TYPE_CHECKING:
     from auditkit.kernels.device import Array, Device
@@ -49,7 +50,7 @@ class Transfers:
         cuda = device.cupy.cuda
         with device.use():
             self.to_device, self.to_host = (cuda.Stream(non_blocking=True) for _ in range(2))
-        self._pinned = cuda.PinnedMemoryPool()  # locking pages takes longer than a copy: the next step has them again
+        self._pinned = PageLocked(cuda)  # locking pages takes longer than a copy: the next step has them again
         self._locked = False  # whether any of it was ever asked for
         self._aside: list[Any] = []  # pools whose memory is not given out again
         self._free: Callable[[], int | None] = lambda: None
@@ -141,7 +142,7 @@ class Transfers:
             return
         self._free = free
         self._aside.append(self._pinned)
-        self._pinned = self._device.cupy.cuda.PinnedMemoryPool()
+        self._pinned = PageLocked(self._device.cupy.cuda)
         self._kept.append(self._pinned)
 
     def release_aside(self) -> None:
@@ -151,7 +152,7 @@ class Transfers:
         self._free = lambda: None
         self.tidy()
         with self._device.use():
-            for pool in (*self._aside, self._pinned):  # the pools stay: CuPy's hold what is still used
+            for pool in (*self._aside, self._pinned):  # the pools stay: they hold what is still used
                 pool.free_all_blocks()
 
     def end(self) -> Callable[[], None]:

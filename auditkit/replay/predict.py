@@ -47,7 +47,7 @@ class Profile:
 
 
 # An H200 by docs/benchmarks.md; two processors with their threads, any of them, where only ratios count.
-CARD = Profile(210e12, 115e12, 125e12, 3.3, 4e11, 48e9, 48e9, group=0.02)
+CARD = Profile(210e12, 114e12, 125e12, 3.3, 4e11, 48e9, 48e9, lock=1e10, group=0.014)
 PROCESSOR = Profile(40e9, 40e9, 40e9, 2.5, 0.5e9, None, None)
 
 

@@ -307,6 +307,8 @@ def make(cuda: Cuda, limit: str = "") -> Any:
         getDeviceCount=told("device count", lambda: cuda.count),
         getDeviceProperties=told("properties", {"name": b"Fake 9000"}),
         driverGetVersion=told("driver version", 13000),
+        hostRegister=told("host register", None),
+        hostUnregister=told("host unregister", None),
         memGetInfo=told("memory info", lambda: (cuda.total - cuda.used[cuda.current], cuda.total)),
     )
     driver = SimpleNamespace(CUDADriverError=CUDADriverError, funcSetAttribute=told("set attribute", None))
