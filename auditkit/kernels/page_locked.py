@@ -65,9 +65,7 @@ class _Block:
     def __init__(self, size: int, runtime: Any) -> None:
         self._locked, self._runtime = False, runtime
         self._memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self._memory.madvise(
-            mmap.MADV_DONTFORK
-        )  # a child's copy could leave a page to the device that is no longer ours
+        self._memory.madvise(mmap.MADV_DONTFORK)  # or a child may keep the page that the device writes to
         with contextlib.suppress(OSError):  # a system without huge pages
             self._memory.madvise(mmap.MADV_HUGEPAGE)
         values = np.frombuffer(self._memory, np.uint8)

@@ -49,11 +49,11 @@ class Returned:
         if not self._pairs:
             return
         pairs, self._pairs = self._pairs, []
-        together = gathered(device, [words for pair in pairs for words in (pair.before, pair.after)])
-        found, at = device.download(together), 0
-        for pair in pairs:
-            count = int(pair.before.shape[0])
-            before, after = found[at : at + count], found[at + count : at + 2 * count]
-            at += 2 * count
-            for number in np.flatnonzero((before != after).any(axis=1)):
-                raise MachineFault(f"array {number} of {pair.what} changed in main memory", hint=HINT)
+        both = [pair.before for pair in pairs] + [pair.after for pair in pairs]
+        before, after = np.split(device.download(gathered(device, both)), 2)
+        wrong = np.flatnonzero((before != after).any(axis=1))
+        if wrong.size:
+            ends = np.cumsum([pair.before.shape[0] for pair in pairs])
+            at = int(np.searchsorted(ends, wrong[0], side="right"))
+            number = int(wrong[0] - ends[at] + pairs[at].before.shape[0])
+            raise MachineFault(f"array {number} of {pairs[at].what} changed in main memory", hint=HINT)

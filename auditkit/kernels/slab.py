@@ -16,7 +16,7 @@ from typing import Any
 from auditkit.kernels.whole_blocks import LARGE, UNIT, WholeBlocks
 
 FROM_THE_END = 24 << 20  # bytes
-BESIDE = 80 << 20  # bytes of the limit that are left for small blocks
+BESIDE, SHARE = 64 << 20, 64  # what is left for small blocks: bytes of the limit, and one part in so many of it
 LEFT = 64 << 20  # bytes of the card that are left to the driver, if the card has less than the limit
 
 
@@ -86,17 +86,30 @@ class Slab:
     def malloc(self, size: int) -> Any:
         """A block of at least so many bytes. Raises CuPy's OutOfMemoryError beyond the limit."""
         if size < LARGE:
-            return self._others.malloc(size) if self._others.has_large else self._small.malloc(size)
+            return self._small_block(size)
         if self._whole is None and self._at_once:
             self._take()
         found = self._part(-(-size // UNIT) * UNIT)
         return self._others.malloc(size) if found is None else found
 
+    def _small_block(self, size: int) -> Any:
+        if self._others.has_large:  # which count, so that the limit is looked at anew
+            return self._others.malloc(size)
+        try:
+            return self._small.malloc(size)
+        except self._cupy.cuda.memory.OutOfMemoryError:
+            found = None if self._whole is None else self._part(UNIT * -(-size // UNIT))
+            if found is None:
+                raise
+            return found
+
     def _take(self) -> None:
         """Get the block, if there is room for one."""
         self._others.free_all_blocks()
         free, _ = self._cupy.cuda.runtime.memGetInfo()
-        room = min(self.get_limit() - int(self._small.total_bytes()) - BESIDE, int(free) - LEFT) // UNIT * UNIT
+        limit = self.get_limit()
+        beside = max(int(self._small.total_bytes()), BESIDE + limit // SHARE)
+        room = min(limit - beside, int(free) - LEFT) // UNIT * UNIT
         try:
             self._whole = self._source.malloc(room) if room >= LARGE else None
         except self._cupy.cuda.memory.OutOfMemoryError:
@@ -106,7 +119,7 @@ class Slab:
             self._taken, self._free = room, [(int(self._whole.ptr), room)]
             self._largest = max(self._largest, room)
             self._others.limit = self._limit - room
-            self._small.set_limit(size=max(1, self.get_limit() - room))
+            self._small.set_limit(size=max(1, limit - room))
 
     def _part(self, size: int) -> _Part | None:
         """So many bytes of the block; None if they are not free in one piece."""

@@ -23,6 +23,7 @@ from auditkit.model.plan import Place, Plan
 HOST_BASE = 80 * 10**6  # bytes of interpreter, NumPy and the BLAS's buffers: measured 60, more with many threads
 DEVICE_BASE = 80 << 20  # tables, tokens, what products park (256 KiB a multiprocessor), sums of ranges of K (32 MiB)
 SPLIT = 10  # a part in so many of a device's memory is lost between blocks of other sizes
+NODE_SHARE = 512  # elements of 8 bytes for which there is a byte of a digest's nodes, 32 for each 128 KiB
 READ_AGAIN, GRADIENTS = "start state, read again before a mismatch", "gradients"
 LATER_BYTES = 3 * (16 << 20)  # a few rows of a weight in binary64 at a time, and their product
 READ_BYTES = 4 * (16 << 20)  # buffers of files that are read, hashed and decompressed
@@ -300,6 +301,7 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool, *, following: bool = Fal
         ("caches of all layers", caches),
         ("waiting micro-batches", in_memory.get("waiting", 0) + in_memory.get("near", 0) + moving),
         ("gradient sums", in_memory.get("sums", 0) + in_memory.get("tables", 0) + leaving),
+        ("digests of gradients", plan.group * sizes.parameters // NODE_SHARE if cuda else 0),
         ("parameters", 0 if cuda else in_memory.get("parameters", 0)),
         ("files", 0 if cuda else host + sizes.reading),
     )

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from auditkit.errors import Unsupported
-from auditkit.kernels.slab import BESIDE, FROM_THE_END, LEFT, Slab
+from auditkit.kernels.slab import BESIDE, FROM_THE_END, LEFT, SHARE, Slab
 from auditkit.kernels.whole_blocks import LARGE, UNIT
 from tests.kernels.on_devices import real_device
 from tests.kernels.pools import MIB, Keeping, OutOfMemory, cupy
 
-LIMIT = BESIDE + 256 * MIB
+LIMIT = 325 * MIB + UNIT  # of which the block has 256 MiB
+REST = LIMIT - 256 * MIB
 
 
 def pool(limit: int = LIMIT, *, card: int = 1 << 40, at_once: bool = True) -> tuple[Slab, Keeping]:
@@ -67,7 +68,7 @@ def test_no_two_blocks_share_a_byte() -> None:
 def test_what_finds_no_place_has_a_block_of_its_own_within_the_limit() -> None:
     made, _ = pool()
     held = [made.malloc(100 * MIB), made.malloc(20 * MIB), made.malloc(100 * MIB)]
-    more = made.malloc(60 * MIB)  # 36 are free in the block, and 80 beside it
+    more = made.malloc(60 * MIB)  # 36 are free in the block, and 69 beside it
     assert more.mem is not held[0].mem
     assert made.total_bytes() == 316 * MIB <= LIMIT
     with pytest.raises(OutOfMemory):
@@ -77,16 +78,20 @@ def test_what_finds_no_place_has_a_block_of_its_own_within_the_limit() -> None:
     assert made.total_bytes() <= LIMIT
 
 
-def test_small_blocks_have_the_rest_of_the_limit() -> None:
+def test_small_blocks_have_the_rest_of_the_limit_and_then_what_is_free_in_the_block() -> None:
     made, small = pool()
-    large = made.malloc(LARGE)
-    held = [made.malloc(MIB - 1) for _ in range(BESIDE // MIB)]
+    held = [made.malloc(200 * MIB)]
+    held += [made.malloc(MIB - 1) for _ in range(REST // MIB)]
+    assert small.used_bytes() == REST // MIB * (MIB - 1)
+    held += [made.malloc(MIB - 1) for _ in range(56)]
     with pytest.raises(OutOfMemory):
         made.malloc(MIB - 1)
-    assert small.total_bytes() <= BESIDE and held and large.ptr
+    assert small.total_bytes() <= REST and made.total_bytes() <= LIMIT
+    held.pop()
+    made.malloc(MIB - 1)
     more, _ = pool()
-    kept = more.malloc(256 * MIB), more.malloc(70 * MIB)  # of which the second lies beside the block
-    others = [more.malloc(MIB - 1) for _ in range(10)]
+    kept = more.malloc(256 * MIB), more.malloc(60 * MIB)  # of which the second lies beside the block
+    others = [more.malloc(MIB - 1) for _ in range(9)]
     with pytest.raises(OutOfMemory):
         more.malloc(MIB - 1)
     assert kept and others and more.total_bytes() <= LIMIT
@@ -96,8 +101,7 @@ def test_what_the_small_pool_held_before_counts() -> None:
     made, small = pool()
     before = small.malloc(100 * MIB)
     made.malloc(LARGE)
-    assert made.total_bytes() == LIMIT - BESIDE
-    assert before.ptr
+    assert made.total_bytes() == LIMIT and before.ptr
 
 
 def test_a_card_with_less_than_the_limit() -> None:
@@ -117,9 +121,9 @@ def test_the_block_goes_back_when_nobody_uses_it() -> None:
     del held
     made.free_all_blocks()
     assert made.total_bytes() == small.total_bytes() == 0
-    made.set_limit(BESIDE + 128 * MIB, at_once=True)
+    made.set_limit(2 * LIMIT, at_once=True)
     made.malloc(LARGE)
-    assert made.total_bytes() == 128 * MIB
+    assert made.total_bytes() == 2 * LIMIT - BESIDE - 2 * LIMIT // SHARE // UNIT * UNIT - UNIT
 
 
 def test_a_part_keeps_its_block_when_the_pool_has_gone() -> None:
