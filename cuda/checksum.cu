@@ -2,11 +2,13 @@
 //
 //   table  as in tensor_table.cuh, elements are words of 64 bits, little-endian, the last one filled with zeros; field 0: addresses,
 //          field 1: bytes
-//   sums   u64 [n][4], 0 before: sums[j] of an array is the sum of word(i) * factor(i) modulo 2^64 over its words with i % 4 == j
+//   sums   u64 [n][4], 0 before: sums[j] of an array is the sum of (w ^ w >> 32) * factor(i) modulo 2^64 over its words w with i % 4 == j
 //
-// Factors are odd, so that one word that has changed changes its sum whatever the change is, and they look random, so that changes of
-// several words do not cancel out. That is for cells that are broken and bits that flip, at the speed of memory; nobody who means
-// harm has a say here. What leaves the process is hashed.
+// Before it is multiplied, a word's upper half is added without carry to its lower one: the highest bit times any odd factor is the
+// highest bit again, and two of them would always cancel out. Factors are odd, so that one word that has changed changes its sum
+// whatever the change is, and look random, so that changes of several words do not cancel out but for one in 2^32 or less. That is
+// for cells that are broken and bits that flip, at the speed of memory; nobody who means harm has a say here. What leaves the process
+// is hashed.
 //
 // Sums of integers: neither the launch shape nor the order of atomics changes a bit.
 //
@@ -38,7 +40,7 @@ __device__ __forceinline__ void some_words(u64 (&x)[LANES], const u8* array, i64
 
 __device__ __forceinline__ void add_words(u64 (&sum)[LANES], const u64 (&x)[LANES], i64 i) {
 #pragma unroll
-    for (int lane = 0; lane < LANES; lane++) sum[lane] += x[lane] * factor(i + lane);
+    for (int lane = 0; lane < LANES; lane++) sum[lane] += (x[lane] ^ x[lane] >> 32) * factor(i + lane);
 }
 
 // A whole tile at an address of 16 bytes: all of a thread's words are under way together.

@@ -38,8 +38,8 @@ HELPERS = frozenset(
 # Modules of kernels/ that launchers are built from; every other module launches the kernels of one op.
 _KERNEL_HELPERS = """
 ahead attention_chunks attention_pipe backend compile device driver elementwise events exact_dot_choice exact_dot_planes
-faults gather host_shelf memory operands page_locked product recording returned slab source tensor_table transfers
-whole_blocks wide_check
+faults found_cupy gather host_shelf memory operands page_locked product recording returned slab source tensor_table
+transfers whole_blocks wide_check
 """
 KERNEL_HELPERS = frozenset(_KERNEL_HELPERS.split())
 

@@ -106,7 +106,7 @@ class TensorDigest:
     def __init__(self, device: Device, size: int, key: bytes | None = None) -> None:
         """size: bytes of the whole tensor; key: 32 bytes for BLAKE3's keyed mode."""
         self._device, self.size, self.key = device, size, key
-        self.blocks = 0  # of 128 KiB, so far
+        self.blocks = self.nbytes = 0  # blocks of 128 KiB, and bytes, so far
         self.words: Array | None = None  # the digest on the device, (1, 8) uint32
         self.nodes: list[Array] = []  # or the nodes of its blocks, (n, 8) uint32 each
         self._hasher: Hasher | None = None
@@ -118,6 +118,7 @@ class TensorDigest:
         elif self.is_on_host(piece.nbytes):
             self._hasher = self._hasher or Hasher(self.key)
             self._hasher.update(self._device.download(piece))
+            self.nbytes += piece.nbytes
         else:
             self.go_on(_part_nodes(self._device, piece, self.blocks, self.size), piece.nbytes)
 
@@ -129,16 +130,23 @@ class TensorDigest:
 
     def end(self, words: Array) -> None:
         """The digest of the whole tensor, (1, 8) uint32; of one in several blocks the nodes are enough (`go_on`)."""
-        self.words = words
+        self.words, self.nbytes = words, self.size
 
     def go_on(self, nodes: Array, nbytes: int) -> None:
         """The nodes of the next piece, (n, 8) uint32 for its so many bytes."""
         self.nodes.append(nodes)
         self.blocks += blocks_of(nbytes)
+        self.nbytes += nbytes
 
     def digest(self) -> Digest:
         """The digest of all pieces; waits for the device."""
         return read_digests(self._device, [self])[0]
+
+    @property
+    def is_there(self) -> bool:
+        """Whether all bytes came, be it in one empty piece."""
+        found = self.words is not None or self.nodes or self._hasher is not None
+        return bool(found) and self.nbytes == self.size
 
     @property
     def of_host(self) -> Digest | None:
@@ -149,10 +157,13 @@ class TensorDigest:
 def read_digests(device: Device, made: Sequence[TensorDigest]) -> list[Digest]:
     """The digests of tensors whose pieces are all there; waits for the device once for all of them.
 
-    ValueError: only one block is there of a tensor that has several.
+    ValueError: a tensor has had other bytes than it has.
     """
     if not made:
         return []
+    for one in made:
+        if not one.is_there:
+            raise ValueError(f"{one.nbytes} bytes came of {one.size}")
     words = read_words(device, _joined(device, made))
     return [found if one.of_host is None else one.of_host for one, found in zip(made, words, strict=True)]
 
@@ -160,8 +171,6 @@ def read_digests(device: Device, made: Sequence[TensorDigest]) -> list[Digest]:
 def _joined(device: Device, made: Sequence[TensorDigest]) -> Array:
     """(n, 8) uint32 of n tensors: digests of what the device has hashed; rows of those of the host mean nothing."""
     n, counts = len(made), [sum(int(nodes.shape[0]) for nodes in one.nodes) for one in made]
-    if 1 in counts:
-        raise ValueError("fewer than two nodes")
     firsts = _levels_of(counts)
     table = device.upload(np.concatenate(firsts))
     first = [table[level * (n + 1) : (level + 1) * (n + 1)] for level in range(len(firsts))]

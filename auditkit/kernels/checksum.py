@@ -1,7 +1,7 @@
 """Sums by which an array that was in main memory is known again (cuda/checksum.cu): has any bit of it changed?
 
 They are for broken cells and bits that flip, at the speed of memory, and no use against anybody who means harm. A
-change within eight bytes is found for certain; of others all but one in some 2^60.
+change within eight bytes is found for certain; of others all but one in 2^32 or less.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def checksum_of(values: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     padded = np.zeros(-(-raw.size // (LANES * _WORD)) * LANES * _WORD, np.uint8)
     padded[: raw.size] = raw
     words = padded.view("<u8").astype(np.uint64)
+    words ^= words >> np.uint64(32)
     factors = np.arange(words.size, dtype=np.uint64) * _STEP
     factors = (factors ^ factors >> np.uint64(32)) * _MIX
     factors = (factors ^ factors >> np.uint64(32)) | np.uint64(1)

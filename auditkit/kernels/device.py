@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import math
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -21,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from auditkit.errors import AuditkitError, MachineFault, Unsupported, UsageError
-from auditkit.kernels import faults
+from auditkit.kernels import faults, found_cupy
 from auditkit.kernels.ahead import compile_ahead
 from auditkit.kernels.compile import OLDEST, Compiler, Nvrtc, cubin
 from auditkit.kernels.memory import Memory
@@ -37,7 +36,6 @@ _MAX_GRID_X = (1 << 31) - 1
 _SHARED_ATTRIBUTE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _DEFAULT_SHARED = 48 * 1024  # bytes a kernel may have without asking
 _NOTHING: AbstractContextManager[Any] = nullcontext()
-_INSTALL = "install auditkit-verifier[cuda13] (driver 580 or newer) or [cuda12], or use --device cpu"
 
 
 class _Within(threading.local):
@@ -47,37 +45,11 @@ class _Within(threading.local):
 _within = _Within()
 
 
-def _cupy() -> Any:
-    try:
-        with warnings.catch_warnings():
-            # The wheels of CUDA 12 have no common folder, which CuPy looks for on Windows and does without.
-            warnings.filterwarnings("ignore", message="CUDA path could not be detected")
-            import cupy
-    except ModuleNotFoundError as error:
-        raise Unsupported("CuPy is not installed, so no CUDA device can be used", hint=_INSTALL) from error
-    except (ImportError, OSError, RuntimeError) as error:  # a library that it needs
-        raise Unsupported(f"CuPy does not load ({faults.first_line(error)})", hint=_INSTALL) from error
-    return cupy
-
-
-def _visible(cupy: Any) -> int:
-    """How many CUDA devices this process sees. Raises Unsupported for none, MachineFault where CUDA is broken."""
-    try:
-        count = int(cupy.cuda.runtime.getDeviceCount())
-    except faults.kinds(cupy) as error:
-        raise faults.verdict_of(error, "CUDA") from error
-    except (RuntimeError, OSError, ImportError) as error:  # a library that CuPy looks for only now
-        raise Unsupported(f"CUDA cannot be used ({faults.first_line(error)})", hint=_INSTALL) from error
-    if not count:
-        raise Unsupported("no CUDA device is visible", hint="check nvidia-smi and the driver, or use --device cpu")
-    return count
-
-
 def device_count() -> int:
     """How many CUDA devices this process can use; 0 without a driver. Raises Unsupported without CuPy."""
-    cupy = _cupy()
+    cupy = found_cupy.load()
     try:
-        return _visible(cupy)
+        return found_cupy.visible(cupy)
     except (Unsupported, MachineFault):
         return 0
 
@@ -114,10 +86,10 @@ class Device:
         Unsupported for no device, an old driver, an old card, too little memory or no compiler, MachineFault for a
         broken one.
         """
-        self.cupy = _cupy()
+        self.cupy = found_cupy.load()
         self.errors = faults.kinds(self.cupy)
         self._lost: MachineFault | None = None
-        count = _visible(self.cupy)
+        count = found_cupy.visible(self.cupy)
         if not 0 <= index < count:
             raise UsageError(f"there is no CUDA device {index}: {count} visible, numbered from 0")
         self.index, self.recording = index, False
@@ -236,8 +208,7 @@ class Device:
         """
         need, memory, cuda = math.prod(shape) * np.dtype(dtype).itemsize, self._memory, self.cupy.cuda
         try:
-            with _NOTHING if self._inside else self.stream:  # the pool keeps what is free by current stream
-                block = memory.pool.malloc(need)
+            block = self._block(need)
         except (cuda.memory.OutOfMemoryError, OverflowError) as error:
             free, total = self.memory()
             raise Unsupported(
@@ -247,13 +218,31 @@ class Device:
         owned = cuda.UnownedMemory(block.ptr, need, (memory, block), self.index)  # the last one goes first
         return self.cupy.ndarray(shape, dtype, memptr=cuda.MemoryPointer(owned, 0))
 
+    def _block(self, size: int) -> Any:
+        """From the pool; if there is nothing, once more when all copies have let go of what they hold."""
+        with _NOTHING if self._inside else self.stream:  # the pool keeps what is free by current stream
+            try:
+                return self._memory.pool.malloc(size)
+            except self.cupy.cuda.memory.OutOfMemoryError:
+                if "transfers" not in self.__dict__ or self.recording:
+                    raise
+                self.transfers.finish()
+                return self._memory.pool.malloc(size)
+
     @_guarded
-    def memory(self) -> tuple[int, int]:
-        """(free, total) bytes of the device: free is what `empty` can still get, from its pool too, up to its limit."""
+    def memory(self, *, limited: bool = True) -> tuple[int, int]:
+        """(free, total) bytes of the device: free is what `empty` can still get, from its pool too, up to its limit;
+        if not `limited`, up to the environment's.
+        """
         free, total = (int(number) for number in self.cupy.cuda.runtime.memGetInfo())
         free += int(self.pool.free_bytes())
-        limit = int(self.pool.get_limit())
-        return (min(free, limit - int(self.pool.used_bytes())) if limit else free), total
+        limit = int(self.pool.get_limit()) if limited else self._memory.most
+        return (max(0, min(free, limit - int(self.pool.used_bytes()))) if limit else free), total
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether `limit` was called."""
+        return self._memory.is_limited
 
     @_guarded
     def limit(self, size: int, *, at_once: bool = False) -> None:

@@ -3,8 +3,8 @@
 A pool that gives blocks back to have others waits for the device with each (cudaFree does), and a plan that fills most
 of its limit did so 80 times for four micro-batches. Here nothing is given back before `free_all_blocks`.
 
-Blocks of 24 MiB or more are taken from the end of what is free, smaller ones from its beginning, so that a small one
-that stays does not divide the room for large ones.
+Blocks of 400 MiB or more are taken from the end of what is free, smaller ones from its beginning, so that a small one
+that stays does not divide the room for large ones: what plans need then fits into 0.88 to 0.98 of what they count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from auditkit.kernels.whole_blocks import LARGE, UNIT, WholeBlocks
 
-FROM_THE_END = 24 << 20  # bytes
+FROM_THE_END = 400 << 20  # bytes
 BESIDE, SHARE = 64 << 20, 64  # what is left for small blocks: bytes of the limit, and one part in so many of it
 LEFT = 64 << 20  # bytes of the card that are left to the driver, if the card has less than the limit
 
@@ -42,14 +42,13 @@ class Slab:
     def __init__(self, cupy: Any, small: Any, limit: int, *, at_once: bool) -> None:
         """small: a pool of CuPy's, which may hold blocks already. limit: bytes of all together, used or kept.
 
-        at_once: whether there is one block; else each large array has its own, as all that find no place in it.
+        at_once: whether there is one block; else this is WholeBlocks.
         """
-        self._cupy, self._small = cupy, small
+        self._cupy, self._small, self._at_once = cupy, small, at_once
         self._source = cupy.cuda.MemoryPool()
         self._others = WholeBlocks(cupy, small, limit)
         self._limit, self._taken, self._used = limit, 0, 0
         self._whole: Any = None
-        self._at_once = at_once
         self._free: list[tuple[int, int]] = []  # address and bytes, by address; no two are neighbours
         self._returned: deque[tuple[int, int]] = deque()  # whoever collects garbage may be in the middle of `malloc`
         self._largest = 0
@@ -85,20 +84,21 @@ class Slab:
 
     def malloc(self, size: int) -> Any:
         """A block of at least so many bytes. Raises CuPy's OutOfMemoryError beyond the limit."""
+        if self._whole is None and self._at_once and size >= LARGE:
+            self._take()
+        if self._whole is None:
+            return self._others.malloc(size)
         if size < LARGE:
             return self._small_block(size)
-        if self._whole is None and self._at_once:
-            self._take()
-        found = self._part(-(-size // UNIT) * UNIT)
-        return self._others.malloc(size) if found is None else found
+        return self._part(-(-size // UNIT) * UNIT) or self._others.malloc(size)
 
     def _small_block(self, size: int) -> Any:
-        if self._others.has_large:  # which count, so that the limit is looked at anew
-            return self._others.malloc(size)
+        """From CuPy's pool, as long as there is room beside the block; then a part of that."""
+        self._small.set_limit(size=max(1, self.get_limit() - self._taken - self._others.large_bytes))
         try:
             return self._small.malloc(size)
         except self._cupy.cuda.memory.OutOfMemoryError:
-            found = None if self._whole is None else self._part(UNIT * -(-size // UNIT))
+            found = self._part(-(-size // UNIT) * UNIT)
             if found is None:
                 raise
             return found
@@ -106,9 +106,8 @@ class Slab:
     def _take(self) -> None:
         """Get the block, if there is room for one."""
         self._others.free_all_blocks()
-        free, _ = self._cupy.cuda.runtime.memGetInfo()
-        limit = self.get_limit()
-        beside = max(int(self._small.total_bytes()), BESIDE + limit // SHARE)
+        limit, (free, _) = self.get_limit(), self._cupy.cuda.runtime.memGetInfo()
+        beside = max(self._others.total_bytes(), BESIDE + limit // SHARE)
         room = min(limit - beside, int(free) - LEFT) // UNIT * UNIT
         try:
             self._whole = self._source.malloc(room) if room >= LARGE else None
@@ -118,14 +117,14 @@ class Slab:
         if self._at_once:
             self._taken, self._free = room, [(int(self._whole.ptr), room)]
             self._largest = max(self._largest, room)
-            self._others.limit = self._limit - room
-            self._small.set_limit(size=max(1, limit - room))
+            self.limit = self._limit
 
     def _part(self, size: int) -> _Part | None:
-        """So many bytes of the block; None if they are not free in one piece."""
+        """So many bytes of the block; None if they are not free in one piece, or the limit is smaller now."""
         self._collect()
-        free = self._free
-        large = size >= FROM_THE_END
+        if self._taken > self._limit and self._used + self._others.total_bytes() + size > self.get_limit():
+            return None
+        free, large = self._free, size >= FROM_THE_END
         for at in range(len(free) - 1, -1, -1) if large else range(len(free)):
             address, there = free[at]
             if there >= size:
@@ -180,6 +179,6 @@ class Slab:
         self._collect()
         if not self._used:
             self._whole, self._taken, self._free = None, 0, []
-            self._others.limit = self._limit
+            self.limit = self._limit
         self._source.free_all_blocks()
         self._others.free_all_blocks()

@@ -76,9 +76,9 @@ class WholeBlocks:
         return self.total_bytes() + size <= self.get_limit()
 
     @property
-    def has_large(self) -> bool:
-        """Whether there was ever a large block."""
-        return bool(self._pools)
+    def large_bytes(self) -> int:
+        """Bytes of large blocks, used or kept."""
+        return sum(int(pool.total_bytes()) for pool in self._pools.values())
 
     @property
     def elsewhere(self) -> int:

@@ -42,6 +42,7 @@ class MicroBatch:
     def __init__(self, number: int, tokens: IntArray) -> None:
         self.number, self.size = number, tokens.shape[0]
         self.inputs, self.targets = tokens[:, :-1].reshape(-1), tokens[:, 1:].reshape(-1)
+        self.passing: Any = None  # (N, C): what the last layer that was run hands to the next, x or its gradient
         self.losses: list[I64] = []  # exact sums of some rows each, () in units 2^-32; read when all is under way
         self.digests: dict[str, TensorDigest] = {}
         self.caches: list[Any] = []
@@ -50,6 +51,11 @@ class MicroBatch:
     def key(self, what: object) -> str:
         """What an array of this micro-batch is called on a shelf."""
         return f"{self.number}.{what}"
+
+    def passed(self) -> Any:
+        """What is passing, which then is the caller's alone."""
+        found, self.passing = self.passing, None
+        return found
 
     def loss_sum(self) -> int:
         """The exact sum of the losses, units 2^-32. Raises NonFinite."""
@@ -76,8 +82,7 @@ class Walk:
         """stage: told which of STAGES begins."""
         self._weights, self._total_targets, self._recipe, self._ops = weights, total_targets, recipe, ops
         self._plan, self._sums, self._stage = plan, sums, stage
-        count = recipe.model.num_layers  # and what leaves the last one, called after one more, is none's
-        near = range(count - plan.near, count)
+        near = range(recipe.model.num_layers - plan.near, recipe.model.num_layers)
         self._inputs = Divided(InMemory(), inputs, lambda key: _layer_of(key) in near) if plan.near else inputs
         self._specs = {spec.name: spec for spec in parameter_table(recipe.model)}
         self._head_name = EMBED if recipe.model.tied_head else HEAD
@@ -138,7 +143,7 @@ class Walk:
         self._inputs.put(batch.key(what), arrays)
 
     def _in_turn(
-        self, batches: list[MicroBatch], what: Keys, then: Keys = (), later: Sequence[Callable[[], None]] = ()
+        self, batches: list[MicroBatch], what: Keys = (), then: Keys = (), later: Sequence[Callable[[], None]] = ()
     ) -> Iterator[MicroBatch]:
         """The micro-batches of a stage. While one is under way, what the next one takes from the shelf is brought; with
         the last one, what the first one takes `then`, in the next stage. `later`: what else is to begin meanwhile, a
@@ -150,7 +155,7 @@ class Walk:
             for soon, wanted in ((batch, what), (follows, keys)):
                 for key in wanted:
                     self._inputs.expect(soon.key(key))
-            for begin in later[number * len(later) // count : (number + 1) * len(later) // count]:
+            for begin in later[-(-number * len(later) // count) : -(-(number + 1) * len(later) // count)]:
                 begin()
             yield batch
 
@@ -165,24 +170,28 @@ class Walk:
         self._stage(FORWARD)
         self._weights.stage([EMBED], self._layers[0])
         table = self._weights.prepared.params[EMBED]
-        for batch in self._in_turn(batches, (), (0,), self._bring(self._layers[0])):
-            self._put(batch, 0, self._ops.embedding_forward(batch.inputs, table))
+        for batch in self._in_turn(batches, later=self._bring(self._layers[0])):
+            self._enter(batch, 0, self._ops.embedding_forward(batch.inputs, table))
+
+    def _enter(self, batch: MicroBatch, layer: int, x: F32) -> None:
+        """x enters a layer next; where that is run again, it is kept until then."""
+        batch.passing = x
+        if self._plan.recompute and layer < len(self._layers):
+            self._put(batch, layer, x)
 
     def _forward(self, layer: int, batches: list[MicroBatch]) -> None:
-        after = self._layers[layer + 1] if layer + 1 < len(self._layers) else [FINAL_NORM, self._head_name]
+        after = self._layers[layer + 1] if layer + 1 < len(self._layers) else [self._head_name, FINAL_NORM]
         self._weights.stage(self._layers[layer], after)
-        for batch in self._in_turn(batches, (layer,), (layer + 1,), self._bring(after)):
-            held = self._held(batch, layer)
+        for batch in self._in_turn(batches, later=self._bring(after)):
             kept = KeptResults(self._plan.keep if self._plan.recompute else ())
-            x, cache = self._network(batch, kept).layer_forward(held[0], layer_prefix(layer), batch.size)
+            x, cache = self._network(batch, kept).layer_forward(batch.passed(), layer_prefix(layer), batch.size)
             if self._plan.recompute:
                 batch.counts = kept.counts
                 self._put(batch, _kept(layer), *kept.arrays)
             else:
                 batch.caches.append(cache)
-                self._inputs.drop(batch.key(layer))
-            del held, cache, kept
-            self._put(batch, layer + 1, x)
+            del cache, kept
+            self._enter(batch, layer + 1, x)
 
     def _backward(self, layer: int, batches: list[MicroBatch]) -> None:
         after = self._layers[layer - 1] if layer else []
@@ -203,16 +212,13 @@ class Walk:
             else:
                 cache = batch.caches.pop()
             self._stage(BACKWARD)
-            dx = network.layer_backward(self._take(batch, "dx")[0], prefix, cache)
+            batch.passing = network.layer_backward(batch.passed(), prefix, cache)
             del cache
-            self._put(batch, "dx", dx)
         self._sums.settle()
 
     def _needs(self, layer: int) -> Keys:
-        """What a micro-batch takes from the shelf in the backward pass of a layer, or after that of the first one."""
-        if layer < 0 or not self._plan.recompute:
-            return ("dx",)
-        return (layer, _kept(layer), "dx")
+        """What a micro-batch takes from the shelf in the backward pass of a layer."""
+        return (layer, _kept(layer)) if layer >= 0 and self._plan.recompute else ()
 
     @property
     def _once(self) -> bool:
@@ -228,16 +234,16 @@ class Walk:
         if self._once:
             self._weights.round(HEAD)
             self._sums.expect(piece.key for piece in self._pieces(HEAD))
-        for batch in self._in_turn(batches, (last,), self._needs(last - 1), later):
+        for batch in self._in_turn(batches, then=self._needs(last - 1), later=later):
             network = self._network(batch)
-            y, cache = network.norm(self._take(batch, last)[0], FINAL_NORM)
+            y, cache = network.norm(batch.passed(), FINAL_NORM)
             dy, kept, gradients = self._logits(batch, y)
             if self._once:
                 self._head_sums(batch, y, gradients)
             else:
                 self._put(batch, "head", y, kept)
             del y, kept, gradients
-            self._put(batch, "dx", network.norm_backward(dy, FINAL_NORM, cache))
+            batch.passing = network.norm_backward(dy, FINAL_NORM, cache)
         self._sums.settle()
 
     def _head_sums(self, batch: MicroBatch, y: F32, gradients: list[F32]) -> None:
@@ -290,17 +296,19 @@ class Walk:
         """
         self._stage(TABLES)
         self._weights.stage([] if self._once else [self._head_name], [EMBED] if more else [])
-        what: Keys = ("dx",) if self._once else ("dx", "head")
+        what: Keys = () if self._once else ("head",)
         if self._plan.tables_by_batch:
-            for batch in self._in_turn(batches, what, (), self._bring([EMBED])):
+            for batch in self._in_turn(batches, what, later=self._bring([EMBED])):
                 held = [self._take(batch, key) for key in what]
                 for piece in self._pieces(EMBED):
                     self._table_piece(batch, piece, *held)
                     self._sums.settle()
+                batch.passing = None
                 del held  # before the next one's are taken
             return
         self._tables_by_piece(batches, what)
         for batch in batches:
+            batch.passing = None
             for key in what:
                 self._inputs.drop(batch.key(key))
 
@@ -315,9 +323,9 @@ class Walk:
                 self._table_piece(batch, piece, *(self._held(batch, key) for key in what))
             self._sums.settle()
 
-    def _table_piece(self, batch: MicroBatch, piece: Piece, dx: list[F32], head: Sequence[F32] = ()) -> None:
-        """Of what entered the embedding's gradient (N, C); head: what enters the head (N, C), and what is kept of its
-        rows, where the gradient of its weights is to be made.
+    def _table_piece(self, batch: MicroBatch, piece: Piece, head: Sequence[F32] = ()) -> None:
+        """head: what enters the head (N, C), and what is kept of its rows, where the gradient of its weights is to be
+        made.
         """
         of_head: Any = self._head_gradient(batch, piece, *head) if head else None
         if self._head_name != EMBED and of_head is not None:
@@ -325,7 +333,7 @@ class Walk:
             of_head = None
         tokens = batch.inputs.astype(np.int64) - piece.first
         here = np.flatnonzero((tokens >= 0) & (tokens < piece.stop - piece.first))
-        rows = self._ops.embedding_forward(here, dx[0])  # a gather of the tokens' rows
+        rows = self._ops.embedding_forward(here, batch.passing)  # a gather of the tokens' rows
         sums = self._ops.embedding_backward(rows, tokens[here], piece.stop - piece.first, of_head)
         self._add(batch, EMBED, piece.number, sums)
 

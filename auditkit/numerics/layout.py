@@ -81,14 +81,17 @@ class TensorDigest:
 
     def __init__(self, size: int, key: bytes | None = None) -> None:
         """size: bytes of the whole tensor; key: 32 bytes for BLAKE3's keyed mode."""
-        self._hasher = Hasher(key)
+        self._hasher, self._left = Hasher(key), size
 
     def add(self, piece: F32 | I64) -> None:
         """The next elements; all pieces but the last are of whole blocks of 128 KiB."""
         self._hasher.update(little_endian(piece))
+        self._left -= piece.nbytes
 
     def digest(self) -> Digest:
-        """The digest of all pieces."""
+        """The digest of all pieces. ValueError: other bytes came than the tensor has."""
+        if self._left:
+            raise ValueError(f"{self._left} bytes are missing")
         return self._hasher.hexdigest()
 
 

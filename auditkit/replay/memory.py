@@ -23,7 +23,6 @@ from auditkit.model.plan import Place, Plan
 HOST_BASE = 80 * 10**6  # bytes of interpreter, NumPy and the BLAS's buffers: measured 60, more with many threads
 DEVICE_BASE = 80 << 20  # tables, tokens, what products park (256 KiB a multiprocessor), sums of ranges of K (32 MiB)
 SPLIT = 10  # a part in so many of a device's memory is lost between blocks of other sizes
-NODE_SHARE = 512  # elements of 8 bytes for which there is a byte of a digest's nodes, 32 for each 128 KiB
 READ_AGAIN, GRADIENTS = "start state, read again before a mismatch", "gradients"
 LATER_BYTES = 3 * (16 << 20)  # a few rows of a weight in binary64 at a time, and their product
 READ_BYTES = 4 * (16 << 20)  # buffers of files that are read, hashed and decompressed
@@ -87,8 +86,7 @@ class Sizes:
     @cached_property
     def sum_bytes(self) -> int:
         """Bytes a parameter of the running sums: an integer, or with a fold a sum a level."""
-        fold = self.recipe.numerics.fold
-        return 4 * (len(fold) + 1) if fold else 8
+        return 4 * (len(self.recipe.numerics.fold) + 1) if self.recipe.numerics.fold else 8
 
     @cached_property
     def terms(self) -> int:
@@ -281,8 +279,7 @@ def _batches(sizes: Sizes, workers: int) -> int:
 
 def plain_sums(recipe: Recipe) -> int:
     """Bytes of the sum of the gradients of all micro-batches, and of its rounding."""
-    fold = recipe.numerics.fold
-    return (4 * (len(fold) + 2) if fold else 8) * parameter_count(recipe.model)
+    return (4 * (len(recipe.numerics.fold) + 2) if recipe.numerics.fold else 8) * parameter_count(recipe.model)
 
 
 def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool, *, following: bool = False) -> Bytes:
@@ -299,9 +296,9 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool, *, following: bool = Fal
     parts = (
         (f"{largest} at a time", stages[largest]),
         ("caches of all layers", caches),
-        ("waiting micro-batches", in_memory.get("waiting", 0) + in_memory.get("near", 0) + moving),
+        ("waiting micro-batches", sum(in_memory.get(what, 0) for what in ("passing", "waiting", "near")) + moving),
         ("gradient sums", in_memory.get("sums", 0) + in_memory.get("tables", 0) + leaving),
-        ("digests of gradients", plan.group * sizes.parameters // NODE_SHARE if cuda else 0),
+        ("digests of gradients", plan.group * sizes.parameters // 512 if cuda else 0),  # 32 bytes for 128 KiB of int64
         ("parameters", 0 if cuda else in_memory.get("parameters", 0)),
         ("files", 0 if cuda else host + sizes.reading),
     )
@@ -334,10 +331,12 @@ def _held(sizes: Sizes, plan: Plan, following: bool) -> dict[tuple[str, Place], 
     params = 4 * sizes.parameters  # twice while they are made of those before; in files also when they are read again
     layers = sizes.recipe.model.num_layers
     each = sizes.stream + sizes.results(plan.keep) if plan.recompute else 0
+    of_head = 0 if is_once(sizes.recipe, plan) else sizes.stream + 8 * sizes.tokens
     tables = sizes.sum_bytes * sizes.tables * sizes.table
     return {
         ("near", "memory"): plan.group * min(plan.near, layers) * each,
-        ("waiting", plan.inputs): plan.group * (max(0, layers - plan.near) * each + 4 * sizes.stream),
+        ("waiting", plan.inputs): plan.group * (max(0, layers - plan.near) * each + of_head),
+        ("passing", "memory"): plan.group * sizes.stream,
         ("sums", plan.sums): sizes.sum_bytes * sizes.parameters - tables,
         ("tables", plan.table_sums): tables,
         ("parameters", plan.params): params * (2 if following or plan.params == "disk" else 1),
@@ -375,14 +374,13 @@ def _stages(sizes: Sizes, plan: Plan, rows: int) -> dict[str, int]:
 
 def waiting_sums(recipe: Recipe) -> int:
     """Bytes of a layer's sums, which are on their way to main memory while the next layer is under way."""
-    sizes = sizes_of(recipe, cuda=True)
-    return sizes.sum_bytes * sizes.layer
+    return sizes_of(recipe, cuda=True).sum_bytes * sizes_of(recipe, cuda=True).layer
 
 
 def waiting_inputs(recipe: Recipe, plan: Plan) -> int:
-    """Bytes of what is kept of a layer, of two micro-batches, and of a gradient each."""
+    """Bytes of what is kept of a layer, of two micro-batches."""
     sizes = sizes_of(recipe, cuda=True)
-    return 2 * (2 * sizes.stream + sizes.results(plan.keep))
+    return 2 * (sizes.stream + sizes.results(plan.keep))
 
 
 def _update(sizes: Sizes, rows: int) -> int:

@@ -48,9 +48,18 @@ def limits_of(backend: Backend, memory: int | None, disk: int | None) -> Limits:
     return Limits(host if memory is None else memory, None, disk)
 
 
+def _limit(backend: CudaBackend, allowed: int, wanted: bool, at_once: bool) -> None:
+    """Let a card's arrays have so much; a limit of an earlier verification is not this one's."""
+    device = backend.ops.device
+    if device.is_limited:
+        backend.ops.forget()  # tables that would keep memory under the old one
+    if wanted or device.is_limited:
+        device.limit(allowed, at_once=at_once)
+
+
 def _free_on(device: Device) -> int | None:
     try:
-        return int(device.memory()[0] * MARGIN)
+        return int(device.memory(limited=False)[0] * MARGIN)
     except MachineFault:  # it is lost, which every step will tell
         return None
 
@@ -82,8 +91,8 @@ def planned(
 ) -> Planned:
     """The back end under the plan of a verification. Raises Unsupported."""
     layout, allowed = layout_of(run, plan, backend, memory), limits(run, backend, memory).memory
-    if allowed is not None and isinstance(backend, CudaBackend) and (memory is not None or layout.plan.pieces):
-        backend.ops.device.limit(allowed, at_once=layout.plan.pieces)
+    if allowed is not None and isinstance(backend, CudaBackend):
+        _limit(backend, allowed, memory is not None or layout.plan.pieces, layout.plan.pieces)
     more: dict[str, Any] = {} if program is None else {"program": program}
     return Planned(
         backend.ops,

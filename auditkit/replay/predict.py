@@ -112,18 +112,18 @@ def predict(sizes: Sizes, plan: Plan, profile: Profile) -> Prediction:
     sums = sizes.sum_bytes * float(layers * sizes.layer) / group
     table_sums = sizes.sum_bytes * table / group
     of_tables = _Move(plan.table_sums, table_sums, table_sums)
-    kept, passing = _inputs(sizes, plan), float(layers * sizes.stream)
+    kept = _inputs(sizes, plan)
     rounding = layers * sizes.layer / profile.elements / group
     chunks, pieces = _cuts(sizes, plan)
     late = [of_tables] * sizes.tables if not once else [of_tables]
-    late.append(_Move(plan.inputs, float(sizes.stream * (1 if plan.tables_by_batch else pieces) * (1 if once else 2))))
+    late.append(_Move(plan.inputs, 0.0 if once else float(sizes.stream * (1 if plan.tables_by_batch else pieces))))
     head += costs.logits / 3 if once else costs.logits_again(chunks)
     parts = (
         _part("forward", forward + rounding, profile, [body, of_table, kept[0]]),
         _part("head", head, profile, [of_table, *([of_tables] if once else [])]),
         _part("forward again", layers * costs.again(plan), profile, []),
         _part("backward", backward + 2 * rounding + costs.sums, profile,
-              [body, _Move(plan.sums, sums, sums), kept[1], _Move(plan.inputs, passing, passing)]),
+              [body, _Move(plan.sums, sums, sums), kept[1]]),
         _part("tables", costs.tables(pieces), profile, [*late, *([] if once else [of_table])]),
         Part("between groups", profile.group / group),
     )  # fmt: skip
@@ -132,13 +132,9 @@ def predict(sizes: Sizes, plan: Plan, profile: Profile) -> Prediction:
 
 def _inputs(sizes: Sizes, plan: Plan) -> tuple[_Move, _Move]:
     """What the layers keep, in the forward and in the backward pass of a micro-batch."""
-    layers = sizes.recipe.model.num_layers
-    if not plan.recompute:
-        through = float(layers * sizes.stream)
-        return _Move(plan.inputs, through, through), _Move(plan.inputs, 0.0)
-    far = max(0, layers - plan.near)
+    far = max(0, sizes.recipe.model.num_layers - plan.near) if plan.recompute else 0
     kept = float(far * (sizes.stream + sizes.results(plan.keep)))
-    return _Move(plan.inputs, float(far * sizes.stream), kept), _Move(plan.inputs, kept)
+    return _Move(plan.inputs, 0.0, kept), _Move(plan.inputs, kept)
 
 
 def _cuts(sizes: Sizes, plan: Plan) -> tuple[int, int]:

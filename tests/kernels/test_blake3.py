@@ -12,6 +12,7 @@ from blake3 import blake3
 from auditkit.formats import blake3_tree
 from auditkit.formats.digest import content_digest, keyed_digest
 from auditkit.kernels.blake3 import TensorDigest, _levels, block_nodes, digest_words, digests, read_digests
+from auditkit.numerics import layout
 from tests.kernels.emulator import EmulatedDevice
 from tests.kernels.on_devices import EMULATOR_MARKS, GPU_MARKS, real_device
 
@@ -274,3 +275,30 @@ def test_tensors_are_read_together(device: Any, monkeypatch: pytest.MonkeyPatch)
     assert read_digests(device, made) == want
     assert len(copies) == 1
     assert read_digests(device, []) == []
+
+
+@pytest.mark.parametrize("blocks", [2, 3, 512, 513, 1025, 1537])
+def test_nodes_are_joined_on_the_device(device: Any, blocks: int) -> None:
+    """Of tensors too large to hash here: made-up nodes, in parts, beside a tensor of one block."""
+    drawn = np.random.default_rng(blocks)
+    nodes = drawn.integers(0, 1 << 32, (blocks, 8), np.uint32)
+    large, small = TensorDigest(device, blocks * BLOCK), TensorDigest(device, 3)
+    for part in (nodes[: blocks // 2], nodes[blocks // 2 :]):
+        large.go_on(device.upload(part), len(part) * BLOCK)
+    small.add(device.upload(np.arange(3, dtype=np.uint8)))
+    want = [blake3_tree.join_nodes(nodes.astype("<u4").tobytes()), content_digest(np.arange(3, dtype=np.uint8))]
+    assert read_digests(device, [large, small]) == want
+    assert read_digests(device, [small, large]) == want[::-1]
+
+
+@pytest.mark.parametrize(("size", "added"), [(300_000, 0), (300_000, BLOCK), (5, 0), (BLOCK, 0), (300_000, 999)])
+def test_a_tensor_of_which_a_part_is_missing_has_no_digest(device: Any, size: int, added: int) -> None:
+    digest = TensorDigest(device, size)
+    if added:
+        digest.add(device.upload(np.zeros(added, np.uint8)))
+    with pytest.raises(ValueError, match=f"{added} bytes came of {size}"):
+        read_digests(device, [digest])
+    host = layout.TensorDigest(300_000)
+    host.add(np.zeros(32_768, np.float32))
+    with pytest.raises(ValueError, match="168928 bytes are missing"):
+        host.digest()

@@ -281,7 +281,8 @@ def test_too_little_memory_in_mid_step(published: Path, cuda: Cuda) -> None:
     backend = believing()
     verified(published, backend)  # leaves the table of rotations and tables of addresses
     used, calls = cuda.used[0], cuda.counts["malloc"]
-    cuda.fails = lambda called, number: 2 if called == "malloc" and number == calls + 300 else 0
+    late = (calls + 300, calls + 301)  # it is asked for once more when all copies are done
+    cuda.fails = lambda called, number: 2 if called == "malloc" and number in late else 0
     report = verified(published, backend)
     assert report.verdict is Verdict.UNSUPPORTED
     first = report.steps[0]

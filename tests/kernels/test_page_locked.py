@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import mmap
+import os
+import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -118,7 +121,9 @@ def test_where_it_cannot_be_registered_cuda_makes_it(why: str, monkeypatch: pyte
 
 
 @linux
-def test_a_lost_device_does_not_let_its_end_fail() -> None:
+def test_a_lost_device_does_not_let_its_end_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", noted.append)
     cuda = Cuda()
     pool = PageLocked(cuda)
     array(pool.malloc(LARGE))
@@ -126,6 +131,36 @@ def test_a_lost_device_does_not_let_its_end_fail() -> None:
     cuda.fails = True
     del pool
     gc.collect()
+    assert cuda.locked and not noted
+
+
+@linux
+def test_a_child_does_not_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the system would give one of the two a copy, and the device may write to the other's."""
+    buffer = PageLocked(Cuda()).malloc(LARGE)
+    array(buffer)[:] = 1
+    child = os.fork()
+    if not child:
+        os.execv(sys.executable, [sys.executable, "-c", ""]) if _is_mapped(buffer) else os._exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert _is_mapped(buffer)
+
+
+def _is_mapped(buffer: Any) -> bool:
+    address = array(buffer).ctypes.data
+    with open("/proc/self/maps", encoding="ascii") as lines:
+        ranges = [[int(end, 16) for end in line.split(" ", 1)[0].split("-")] for line in lines]
+    return any(begin <= address < end for begin, end in ranges)
+
+
+@linux
+def test_one_thread_does_where_no_other_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    cuda = Cuda()
+    assert len(PageLocked(cuda).malloc(LARGE)) == LARGE and cuda.locked
 
 
 @pytest.mark.gpu

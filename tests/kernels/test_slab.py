@@ -39,10 +39,10 @@ def test_all_large_blocks_come_from_one() -> None:
 
 
 def test_large_ones_lie_at_the_end_and_small_ones_at_the_beginning() -> None:
-    made, _ = pool()
-    large, small = made.malloc(FROM_THE_END), made.malloc(FROM_THE_END - UNIT)
-    begin = large.mem.ptr
-    assert (small.ptr, large.ptr) == (begin, begin + 256 * MIB - FROM_THE_END)
+    made, _ = pool(2000 * MIB)
+    small, large = made.malloc(FROM_THE_END - UNIT), made.malloc(FROM_THE_END)
+    begin, end = large.mem.ptr, large.mem.ptr + made._taken
+    assert (small.ptr, large.ptr) == (begin, end - FROM_THE_END)
 
 
 def test_no_two_blocks_share_a_byte() -> None:
@@ -89,12 +89,60 @@ def test_small_blocks_have_the_rest_of_the_limit_and_then_what_is_free_in_the_bl
     assert small.total_bytes() <= REST and made.total_bytes() <= LIMIT
     held.pop()
     made.malloc(MIB - 1)
-    more, _ = pool()
-    kept = more.malloc(256 * MIB), more.malloc(60 * MIB)  # of which the second lies beside the block
-    others = [more.malloc(MIB - 1) for _ in range(9)]
+
+
+def test_small_blocks_have_what_the_others_beside_the_block_leave() -> None:
+    made, _ = pool()
+    whole = made.malloc(256 * MIB)
+    beside = made.malloc(60 * MIB)
+    held = [made.malloc(MIB - 1) for _ in range(9)]
     with pytest.raises(OutOfMemory):
-        more.malloc(MIB - 1)
-    assert kept and others and more.total_bytes() <= LIMIT
+        made.malloc(MIB - 1)
+    assert made.total_bytes() <= LIMIT and beside and held
+    del whole
+    held += [made.malloc(MIB - 1) for _ in range(100)]  # from the block, though one lies beside it
+
+
+def test_small_blocks_know_the_limit_at_any_time() -> None:
+    """Before there is a large one, after the block went back, under a new limit, with another pool beside."""
+    for at_once in (False, True):
+        made, small = pool(4 * MIB, at_once=at_once)
+        held = [made.malloc(MIB // 2) for _ in range(8)]
+        with pytest.raises(OutOfMemory):
+            made.malloc(MIB // 2)
+        assert small.total_bytes() <= 4 * MIB and held
+    made, small = pool()
+    made.malloc(LARGE)
+    made.set_limit(8 << 30, at_once=False)
+    held = [made.malloc(MIB - 1) for _ in range(500)]
+    other = made.beside()
+    taken = other.malloc(7 << 30)
+    with pytest.raises(OutOfMemory):
+        held += [made.malloc(MIB - 1) for _ in range(1000)]
+    assert made.total_bytes() + other.total_bytes() <= 8 << 30 and taken
+
+
+def test_a_smaller_limit_holds_though_something_lies_in_the_larger_block() -> None:
+    made, _ = pool(4000 * MIB)
+    table = made.malloc(2 * MIB)
+    made.set_limit(1000 * MIB, at_once=True)
+    held = [made.malloc(100 * MIB) for _ in range(9)]
+    with pytest.raises(OutOfMemory):
+        made.malloc(100 * MIB)
+    assert made.used_bytes() <= 1000 * MIB and table and held
+    held.clear()
+    del table
+    made.set_limit(1000 * MIB, at_once=True)
+    made.malloc(LARGE)
+    assert made.total_bytes() <= 1000 * MIB
+
+
+def test_what_is_held_already_counts_when_the_block_is_taken() -> None:
+    made, _ = pool(1000 * MIB, at_once=False)
+    held = [made.malloc(300 * MIB), made.malloc(300 * MIB)]
+    made.set_limit(1000 * MIB, at_once=True)
+    made.malloc(LARGE)
+    assert 600 * MIB < made.total_bytes() <= 1000 * MIB and held
 
 
 def test_what_the_small_pool_held_before_counts() -> None:

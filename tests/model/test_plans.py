@@ -151,16 +151,19 @@ class Counted(InMemory):
 def test_where_the_tables_sums_are_what_their_gradients_need_is_brought_once(
     once: bool, tables: Place, times: int
 ) -> None:
-    """Beside them; else once for each of four pieces, whose sums are brought once for all micro-batches."""
+    """Beside them; else once for each of four pieces, whose sums are brought once for all micro-batches. What passes
+    from layer to layer, x and its gradient, is on no shelf but for layers that are run again.
+    """
     recipe = CASES["grouped-heads"]
     rows = -(-recipe.model.vocab_size // 4)
     plan = Plan(True, group=2, recompute=True, logits_once=once, cuts=Cuts(0, rows, 0), tables=tables)
     inputs, sums = Counted(), Counted()
     step(start("grouped-heads"), tokens_of(recipe, 0), recipe, reference, room=Room(plan, inputs, sums))
     groups = -(-recipe.batch.micro_batches // 2)
-    layers = recipe.model.num_layers
-    assert inputs.asked["0.dx"] == groups * (layers + times)
     assert inputs.asked["0.head"] == (0 if once else groups * times)
+    again = {f"0.{layer}{kept}" for layer in range(recipe.model.num_layers) for kept in ("", ".kept")}
+    assert {key for key in inputs.asked if key.startswith("0.")} == again | (set() if once else {"0.head"})
+    assert {inputs.asked[key] for key in again} == {groups}
 
 
 def test_what_is_kept_is_not_made_again() -> None:
