@@ -65,12 +65,14 @@ class Network:
         key_heads: int = 0,
         kept: KeptResults | None = None,
         exact: bool = True,
+        runs_again: bool = False,
     ) -> None:
         """key_heads: how many of them an attention works on at a time, 0 for all; changes no bit.
         kept: takes results of the layer that is run, or has those of an earlier run, which are not made again.
         exact: all gradients are to be int64; else those of matrices stay float32, for `ops.add_terms`.
+        runs_again: the cache of a layer is of no use, since the layer will be run again: it lacks columns of operands.
         """
-        self.exact = exact
+        self.exact, self.runs_again = exact, runs_again
         self.key_heads, self.results = key_heads, kept or KeptResults()
         self.prepared, self.recipe, self.ops, self.on_gradient = prepared, recipe, ops, on_gradient
         self.model, self.bits = recipe.model, recipe.numerics.body_bits
@@ -226,6 +228,8 @@ class Network:
         made, weights = self.results.made, self.prepared.rows
         (gate,) = made(GATE, lambda: [ops.dot(rows, weights[prefix + "gate_proj.weight"])])  # (N, F)
         (up,) = made(UP, lambda: [ops.dot(rows, weights[prefix + "up_proj.weight"])])
+        if self.runs_again:
+            return ops.quantise(ops.swiglu_forward(gate, up)[0], self.bits), None
         inner, y, cache = ops.swiglu_keep(gate, up, self.bits)
         return inner, (kept, y, cache)
 
@@ -260,6 +264,9 @@ class Network:
 
     def norm_keep(self, x: F32, weight: str, bits: int) -> tuple[Any, Any, Any]:
         """`norm` for products of so many bits: rows of the result, what is kept for its columns, and the cache."""
+        if self.runs_again:
+            y, cache = self.norm(x, weight)
+            return self.ops.quantise(y, bits), None, cache
         return self.ops.rms_norm_keep(x, self.prepared.params[weight], self.eps, bits)
 
     def norm_backward(self, dy: F32, weight: str, cache: Any) -> F32:

@@ -115,15 +115,15 @@ class Walk:
     def _pieces(self, name: str) -> tuple[Piece, ...]:
         return pieces_of(self._specs[name], self._plan.cuts.rows)
 
-    def _network(self, batch: MicroBatch, kept: KeptResults | None = None) -> Network:
+    def _network(self, batch: MicroBatch, kept: KeptResults | None = None, *, runs_again: bool = False) -> Network:
         """A network whose gradients go to the sums, and are forgotten, as soon as they are final."""
 
         def take(name: str, sums: F32 | I64) -> None:
             del grads[name]
             self._add(batch, name, 0, sums)
 
-        key_heads = self._plan.cuts.key_heads
-        network = Network(self._weights.prepared, self._recipe, self._ops, take, key_heads, kept, exact=False)
+        options: dict[str, Any] = {"key_heads": self._plan.cuts.key_heads, "exact": False, "runs_again": runs_again}
+        network = Network(self._weights.prepared, self._recipe, self._ops, take, kept=kept, **options)
         grads = network.grads  # not the network: a cycle of references would keep what it holds for a while
         return network
 
@@ -183,14 +183,16 @@ class Walk:
         after = self._layers[layer + 1] if layer + 1 < len(self._layers) else [self._head_name, FINAL_NORM]
         self._weights.stage(self._layers[layer], after)
         for batch in self._in_turn(batches, later=self._bring(after)):
-            kept = KeptResults(self._plan.keep if self._plan.recompute else ())
-            x, cache = self._network(batch, kept).layer_forward(batch.passed(), layer_prefix(layer), batch.size)
-            if self._plan.recompute:
+            again = self._plan.recompute
+            kept = KeptResults(self._plan.keep if again else ())
+            network = self._network(batch, kept, runs_again=again)
+            x, cache = network.layer_forward(batch.passed(), layer_prefix(layer), batch.size)
+            if again:
                 batch.counts = kept.counts
                 self._put(batch, _kept(layer), *kept.arrays)
             else:
                 batch.caches.append(cache)
-            del cache, kept
+            del network, cache, kept
             self._enter(batch, layer + 1, x)
 
     def _backward(self, layer: int, batches: list[MicroBatch]) -> None:

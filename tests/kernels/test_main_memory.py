@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import weakref
 from collections import defaultdict
 from dataclasses import replace
@@ -14,12 +15,14 @@ import pytest
 
 import auditkit
 from auditkit.errors import MachineFault
+from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.device import Device
 from auditkit.kernels.host_shelf import HostShelf
 from auditkit.kernels.returned import Returned
 from auditkit.kernels.transfers import Transfers
 from auditkit.model.plan import Plan
 from auditkit.replay import machine, placing
+from auditkit.replay.backend import CudaBackend
 from auditkit.replay.layout import Layout
 from auditkit.replay.memory import piece_bytes
 from auditkit.replay.report import Report
@@ -96,14 +99,14 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return found
 
 
-def verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: Cuda) -> Report:
+def verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: Cuda, memory: int | None = None) -> Report:
     """The report of an honest step under PLAN."""
     fake_cupy.install(monkeypatch, cuda)
     monkeypatch.setenv("AUDITKIT_CACHE", str(tmp_path / "cache"))
     run = make_run.publish(replace(make_run.train(1), published=(0, 1)), tmp_path / "run")
     layout = Layout(PLAN, piece_bytes(make_run.RECIPE, PLAN, True))
     monkeypatch.setattr(placing, "choose_layout", lambda *_, **__: layout)
-    return auditkit.verify(run, step=0, backend=believing(), cache_dir=tmp_path / "c")
+    return auditkit.verify(run, step=0, backend=believing(), cache_dir=tmp_path / "c", memory=memory)
 
 
 @pytest.fixture
@@ -241,3 +244,37 @@ def test_an_error_of_page_locking_that_cuda_keeps_is_a_fault(monkeypatch: pytest
     assert device.transfers.page_locked((3,), np.int32) is None
     with pytest.raises(MachineFault):
         device.synchronize()
+
+
+@pytest.mark.parametrize("pieces", [False, True])
+def test_only_a_plan_in_pieces_takes_its_memory_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pools: list[Pool], pieces: bool
+) -> None:
+    limit, noted = Device.limit, list[bool]()
+
+    def told(device: Device, size: int, *, at_once: bool = False) -> None:
+        noted.append(at_once)
+        limit(device, size, at_once=at_once)
+
+    monkeypatch.setattr(Device, "limit", told)
+    monkeypatch.setattr(sys.modules[__name__], "PLAN", PLAN if pieces else Plan())
+    assert verified(tmp_path, monkeypatch, Cuda(dry=True), memory=1 << 30).verdict is Verdict.MISMATCH
+    assert set(noted) == {pieces}
+
+
+def test_the_limit_of_an_earlier_verification_is_not_that_of_the_next(device: Device) -> None:
+    """What is free is what the card has, and the environment allows; tables of the earlier one go before the limit."""
+    backend = CudaBackend(CudaOps(device), 1, "cuda:0")
+    free = placing._free_on(device)
+    backend.ops.rope_table(64, 8, 1e4)
+    placing._limit(backend, 1 << 20, True, True)
+    for size in (1 << 19, 1 << 18):
+        placing._limit(backend, size, True, True)
+        assert not backend.ops._ropes and device.memory()[0] <= size
+        assert free - 10_000 < (placing._free_on(device) or 0) <= free
+        backend.ops.rope_table(64, 8, 1e4)
+    placing._limit(backend, 1 << 30, False, False)
+    assert device.memory()[0] > 1 << 29
+    other = Device(0)
+    placing._limit(CudaBackend(CudaOps(other), 1, "cuda:0"), 1 << 20, False, False)
+    assert not other.is_limited

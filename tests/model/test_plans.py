@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from auditkit.model.plan import Cuts, Place, Plan
 from auditkit.model.shelf import InMemory
 from auditkit.model.state import HostTensors, State, document, initial_state, state_digests
 from auditkit.model.step import NonFinite, StepResult, step
+from auditkit.model.walk import Walk
 from auditkit.numerics import reference
 from tests.golden.make_skips import SUMS, skipping
 from tests.golden.make_training import tokens_of as skip_tokens
@@ -164,6 +166,35 @@ def test_where_the_tables_sums_are_what_their_gradients_need_is_brought_once(
     again = {f"0.{layer}{kept}" for layer in range(recipe.model.num_layers) for kept in ("", ".kept")}
     assert {key for key in inputs.asked if key.startswith("0.")} == again | (set() if once else {"0.head"})
     assert {inputs.asked[key] for key in again} == {groups}
+
+
+@pytest.mark.parametrize(("count", "things", "begun"), [
+    (4, 2, [0, 2]), (8, 1, [0]), (1, 3, [0, 0, 0]), (4, 9, [0, 0, 0, 1, 1, 2, 2, 3, 3]), (3, 0, []),
+])  # fmt: skip
+def test_what_comes_next_begins_with_the_first_micro_batch(count: int, things: int, begun: list[int]) -> None:
+    """A share beside each: the largest table, alone or first, has all of the stage before to come."""
+    walk: Any = object.__new__(Walk)
+    walk._inputs, found, done = InMemory(), list[int](), list[Any]()
+    later = [lambda: found.append(len(done)) for _ in range(things)]
+    batches: Any = [SimpleNamespace(key=str) for _ in range(count)]
+    for batch in walk._in_turn(batches, later=later):
+        done.append(batch)
+    assert found == begun and done == batches
+
+
+def test_a_layer_that_is_run_again_rounds_no_columns_before() -> None:
+    """Forward only what enters its products is rounded; the columns are made when they are needed."""
+    recipe = CASES["grouped-heads"]
+    calls = {}
+    for recompute in (False, True):
+        ops: Any = Counting()
+        room = Room(Plan(True, recompute=recompute), InMemory(), InMemory())
+        step(start("grouped-heads"), tokens_of(recipe, 0), recipe, ops, room=room)
+        calls[recompute] = ops.calls
+    batches, layers = recipe.batch.micro_batches, recipe.model.num_layers
+    assert calls[False]["rms_norm_keep"] == calls[True]["rms_norm_keep"] == 2 * layers * batches
+    assert calls[False]["swiglu_keep"] == calls[True]["swiglu_keep"] == layers * batches
+    assert calls[True]["swiglu_forward"] == layers * batches and not calls[False]["swiglu_forward"]
 
 
 def test_what_is_kept_is_not_made_again() -> None:
