@@ -24,7 +24,7 @@ class WholeBlocks:
         """small: a pool of CuPy's, which may hold blocks already."""
         self._cupy, self._small, self.limit = cupy, small, limit
         self._pools: dict[int, Any] = {}  # by bytes of a block, the one used last at the end
-        self.peak = 0
+        self.large_bytes = self.peak = 0  # of large blocks, used or kept: counted, for there may be a hundred pools
         self._beside: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def beside(self, owner: Any = None) -> WholeBlocks:
@@ -55,30 +55,33 @@ class WholeBlocks:
             raise self._cupy.cuda.memory.OutOfMemoryError(rounded, self.total_bytes(), self.get_limit())
         self.peak = max(self.peak, self.total_bytes() + rounded)
         try:
-            return pool.malloc(rounded)
+            found = pool.malloc(rounded)
         except self._cupy.cuda.memory.OutOfMemoryError:  # the card has less than the limit allows
             self.free_all_blocks()
-            return pool.malloc(rounded)
+            found = pool.malloc(rounded)
+        self.large_bytes += rounded
+        return found
 
     def _small_block(self, size: int) -> Any:
         self._make_room(size)  # or what is free in the pool suffices; its own limit decides
-        others = self.total_bytes() - int(self._small.total_bytes())
-        self._small.set_limit(size=max(1, self.get_limit() - others))
+        self._small.set_limit(size=max(1, self.get_limit() - self.large_bytes))
         return self._small.malloc(size)
 
     def _make_room(self, size: int) -> bool:
         """Give back what is kept, the longest unused first, until a new block of `size` bytes fits; whether it does."""
-        for kept in (*self._pools.values(), self._small):
-            if self.total_bytes() + size <= self.get_limit():
+        limit = self.get_limit()
+        if self.total_bytes() + size <= limit:
+            return True
+        for pool in (*self._pools.values(), self._small):
+            if pool.free_bytes():
+                pool.free_all_blocks()
+            self._count()
+            if self.total_bytes() + size <= limit:
                 return True
-            if kept.free_bytes():
-                kept.free_all_blocks()
-        return self.total_bytes() + size <= self.get_limit()
+        return False
 
-    @property
-    def large_bytes(self) -> int:
-        """Bytes of large blocks, used or kept."""
-        return sum(int(pool.total_bytes()) for pool in self._pools.values())
+    def _count(self) -> None:
+        self.large_bytes = sum(int(pool.total_bytes()) for pool in self._pools.values())
 
     @property
     def elsewhere(self) -> int:
@@ -95,7 +98,7 @@ class WholeBlocks:
 
     def total_bytes(self) -> int:
         """Bytes that are used or kept."""
-        return sum(int(pool.total_bytes()) for pool in self._all)
+        return self.large_bytes + int(self._small.total_bytes())
 
     def used_bytes(self) -> int:
         """Bytes of blocks that arrays hold."""
@@ -109,3 +112,4 @@ class WholeBlocks:
         """Give back what is kept."""
         for pool in self._all:
             pool.free_all_blocks()
+        self._count()
