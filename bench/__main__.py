@@ -1,5 +1,7 @@
 """`python -m bench [PART ...]`: measure, print the table, write build/bench.json, and with --write docs/benchmarks.md.
 
+There, only the rows of the parts that were measured are replaced.
+
 Exit code 1 when a bar was missed.
 """
 
@@ -10,8 +12,9 @@ import datetime
 import importlib
 import sys
 
+from bench import document
 from bench.process import ROOT
-from bench.rows import Row, machine, to_json, to_table, write_between
+from bench.rows import Row, machine, to_json, to_table
 
 PARTS = ("command", "install", "replay", "state")
 MORE = ("publishing", "ranks")  # when asked for: they need a quiet machine, and torch
@@ -21,20 +24,21 @@ def main() -> int:
     """Measure the parts asked for, one after the other."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS, *MORE], help=f"default: {' '.join(PARTS)}")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the rows into docs/benchmarks.md")
     arguments = parser.parse_args()
-    rows: list[Row] = []
+    parts: dict[str, list[Row]] = {}
     for part in arguments.parts or PARTS:
         print(f"measures {part} ...", file=sys.stderr, flush=True)
-        rows += importlib.import_module(f"bench.{part}").rows()
+        parts[part] = importlib.import_module(f"bench.{part}").rows()
+    rows = [row for found in parts.values() for row in found]
     where, date = machine(), datetime.datetime.now(tz=datetime.UTC).date().isoformat()
-    table = to_table(rows, where, date)
-    print(table)
+    print(to_table(rows, where, date))
     build = ROOT / "build"
     build.mkdir(exist_ok=True)
     (build / "bench.json").write_text(to_json(rows, where, date), encoding="utf-8", newline="\n")
     if arguments.write:
-        write_between(ROOT / "docs" / "benchmarks.md", table)
+        new = document.measured(parts, where, date)
+        document.write(ROOT / "docs" / "benchmarks.md", new, (*PARTS, *MORE))
     return 1 if any(row.passes is False for row in rows) else 0
 
 

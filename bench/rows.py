@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
 
 @dataclass(frozen=True)
@@ -55,27 +54,25 @@ def to_json(rows: list[Row], where: dict[str, str], date: str) -> str:
     return json.dumps({"date": date, "machine": where, "rows": [asdict(row) for row in rows]}, indent=1) + "\n"
 
 
-def to_table(rows: list[Row], where: dict[str, str], date: str) -> str:
+def to_table(rows: Sequence[Row], where: Mapping[str, str], date: str) -> str:
     """All measurements as a Markdown table with the machine above it."""
-    head = ", ".join(f"{name} {value}" for name, value in where.items())
-    lines = [f"{date}; {head}.", "", "| measurement | result | bar | |", "|---|---|---|---|"]
-    for row in rows:
-        state = {True: "ok", False: "**missed**", None: ""}[row.passes]
-        note = f" ({row.note})" if row.note else ""
-        lines.append(f"| {row.name} | {shown(row.value)} {row.unit}{note} | {row.bar} | {state} |")
+    lines = [head(where, date), "", "| measurement | result | bar | |", "|---|---|---|---|", *map(line, rows)]
     return "\n".join(lines) + "\n"
+
+
+def head(where: Mapping[str, str], date: str) -> str:
+    """When and where something was measured, in words."""
+    return f"{date}; {', '.join(f'{name} {value}' for name, value in where.items())}."
+
+
+def line(row: Row, part: str = "") -> str:
+    """A measurement as a line of a Markdown table, the name of its part first where one is given."""
+    state = {True: "ok", False: "**missed**", None: ""}[row.passes]
+    note = f" ({row.note})" if row.note else ""
+    first = f"| {part} " if part else ""
+    return f"{first}| {row.name} | {shown(row.value)} {row.unit}{note} | {row.bar} | {state} |"
 
 
 def shown(value: float) -> str:
     """Three significant digits, or the whole number if it has more."""
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
-
-
-def write_between(document: Path, table: str) -> None:
-    """Replace what stands between the markers of a document; ValueError when they are missing."""
-    text = document.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{document.name} lacks the markers {BEGIN} and {END}")
-    document.write_text(f"{before}{BEGIN}\n{table}{END}{after}", encoding="utf-8", newline="\n")

@@ -137,7 +137,10 @@ def nightly(plan: Plan, tools: Tools, base: Path) -> Night:
         _verify(night, plan, tools)
     with _telling(night):
         _attest(night, tools)
-    _close(night, plan, tools.clock, base / HISTORY)
+    with history.alone(base / HISTORY, tools.clock) as problem:
+        if problem:
+            night.notes.append(f"another night at the same time may overwrite the history: {problem}")
+        _close(night, plan, tools.clock, base / HISTORY)
     return night
 
 

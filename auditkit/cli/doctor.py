@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def doctor(threads: options.Threads = None, cache_dir: options.CacheDir = None, json: options.Json = False) -> Outcome:
     """Test the arithmetic of this machine and show versions, memory, disk and cache.
 
-    Exit code 7 where the self-test fails: such a machine cannot give a verdict about anybody.
+    Exit code 7 where the self-test fails: such a machine cannot give a verdict about anybody. A cache that cannot be
+    written is a warning: without downloads, there is still something to verify.
     """
     from auditkit.replay.doctor import examine
 
@@ -54,7 +55,8 @@ def _lines(found: Health, source: str) -> Iterator[str]:
         yield f"           {held.objects} files, {size(held.object_bytes)}"
         yield f"           {held.parts} unfinished, {size(held.part_bytes)}"
     yield f"disk       {size(found.free_disk) if found.free_disk is not None else 'unknown'} free there"
-    for verdict, message, hint in found.problems:
-        yield f"{verdict.name}: {printable(message)}"
+    warnings = (("warning", message, hint) for message, hint in found.warnings)
+    for kind, message, hint in (*((verdict.name, *words) for verdict, *words in found.problems), *warnings):
+        yield f"{kind}: {printable(message)}"
         if hint:
             yield f"  hint: {printable(hint)}"

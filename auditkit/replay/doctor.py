@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from auditkit.errors import AuditkitError
+from auditkit.errors import AuditkitError, Unsupported
 from auditkit.kernels.device import Device
 from auditkit.native.ops import load
 from auditkit.replay import machine
@@ -19,12 +20,17 @@ from auditkit.store.limits import STORE_LIMITS
 from auditkit.verdict import Verdict, worst
 from auditkit.version import version
 
+HINT = (
+    "local runs and what the cache has can be verified, nothing can be downloaded: choose another folder with "
+    "--cache-dir or AUDITKIT_CACHE, or make room"
+)
 PACKAGES = ("numpy", "blake3", "zstandard", "httpx", "threadpoolctl", "tokenizers")
 
 
 @dataclass(frozen=True)
 class Health:
-    """What was found. `self_test` says "passed" or why not; `problems` are (verdict, message, hint).
+    """What was found. `self_test` says "passed" or why not; `problems` are (verdict, message, hint), `warnings`, with
+    which something still works, (message, hint).
 
     device: what `--device auto` takes. cuda: card, driver, compiler, and where compiled kernels are kept; or why none.
     native: the ops in C, or how to come by them.
@@ -43,6 +49,7 @@ class Health:
     cache_usage: Usage | None
     free_disk: int | None
     problems: tuple[tuple[Verdict, str, str], ...]
+    warnings: tuple[tuple[str, str], ...]
 
     @property
     def verdict(self) -> Verdict:
@@ -67,6 +74,7 @@ class Health:
             "cache": self.cache,
             "cache_usage": vars(self.cache_usage) if self.cache_usage else None,
             "free_disk": self.free_disk,
+            "warnings": [{"message": message, "hint": hint} for message, hint in self.warnings],
             "problems": [{"verdict": v.name, "message": message, "hint": hint} for v, message, hint in self.problems],
         }
 
@@ -101,7 +109,16 @@ def examine(*, threads: int | None = None, cache_dir: Path | None = None) -> Hea
         cache_usage=usage(cache) if cache else None,
         free_disk=machine.free_disk(cache.folder) if cache else None,
         problems=tuple(problems),
+        warnings=tuple(_unwritable(cache)) if cache else (),
     )
+
+
+def _unwritable(cache: Cache) -> Iterator[tuple[str, str]]:
+    """Why nothing can be downloaded into the cache, if so: that ends no audit of what is here already."""
+    try:
+        cache.check_writable()
+    except Unsupported as error:
+        yield error.message, HINT
 
 
 def _cuda() -> str:

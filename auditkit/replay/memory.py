@@ -15,10 +15,10 @@ from functools import cached_property
 import numpy as np
 
 from auditkit.formats.recipe import Recipe
-from auditkit.kernels import attention_chunks
 from auditkit.model.kept_results import ATTENTION, GATE, KEYS, MID, QUERIES, UP, VALUES
 from auditkit.model.params import ParamSpec, layer_prefix, parameter_count, parameter_table
 from auditkit.model.plan import Place, Plan
+from auditkit.replay import attention_bytes
 
 HOST_BASE = 80 * 10**6  # bytes of interpreter, NumPy and the BLAS's buffers: measured 60, more with many threads
 DEVICE_BASE = 80 << 20  # tables, tokens, what products park (256 KiB a multiprocessor), sums of ranges of K (32 MiB)
@@ -118,16 +118,10 @@ class Sizes:
         floats = 2 * model.hidden_size + 4 * model.ffn_size + queries + (queries + keys if model.qk_norm else 0)
         each = min(4, self.body) if self.cuda else 4
         kept = self.tokens * (each * operands + 4 * floats + self.body * (queries + 2 * keys))
-        return kept + (0 if self.cuda else self._weights)
-
-    @cached_property
-    def _weights(self) -> int:
-        """Bytes of the attention weights that the reference keeps: of short sequences only."""
-        model = self.recipe.model
-        span = min(model.sliding_window or model.context_length, model.context_length)
-        if model.context_length > 8 * model.head_dim:
-            return 0
-        return 4 * self.tokens * model.num_heads * (span + 64 if model.sliding_window else span // 2 + 64)
+        if self.cuda:
+            return kept
+        of_rows = attention_bytes.row_bytes_kept(model, self.tokens)
+        return kept + of_rows + attention_bytes.kept_weights(model, self.tokens)
 
     def results(self, keep: Sequence[str]) -> int:
         """Bytes of the results of a layer that a plan keeps, of one micro-batch."""
@@ -152,18 +146,9 @@ class Sizes:
 
     def attention(self, key_heads: int) -> int:
         """Bytes that the backward pass of an attention needs besides the cache."""
-        model = self.recipe.model
-        share, length = model.num_heads // model.num_kv_heads, model.context_length
         if self.cuda:
-            groups = key_heads or model.num_kv_heads * self.recipe.batch.micro_batch_sequences
-            if self.recipe.numerics.body_bits == 24:
-                return groups * share * length * length * (8 + 2 * self.body)  # scores, dS, and two of them turned
-            sizes = attention_chunks.Sizes(groups, share, length, min(model.sliding_window, length))
-            queries = max(chunk.scores for chunk in attention_chunks.query_chunks(sizes))
-            keys = max(chunk.scores for chunk in attention_chunks.key_chunks(sizes))
-            return max(queries * (8 + self.body), keys * (8 + 2 * self.body))  # dots, and weights of one or two results
-        span = min(model.sliding_window or length, length)
-        return 3 * 4 * share * length * (span + 64) // (1 if model.sliding_window else 2)  # a group's e, dS and dP
+            return attention_bytes.backward_on_card(self.recipe, key_heads, self.body)
+        return attention_bytes.backward_on_processor(self.recipe)
 
     def work(self, key_heads: int) -> int:
         """Bytes of the backward pass of a layer besides its cache and its weights."""

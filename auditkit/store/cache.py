@@ -24,6 +24,7 @@ from auditkit.store.owner import unique_suffix
 
 VARIABLE = "AUDITKIT_CACHE"
 PART = ".part"
+PROBE_BYTES = 1 << 16  # more than a file system keeps beside a file's name
 
 
 def default_dir() -> Path:
@@ -55,6 +56,19 @@ class Cache:
     def object(self, digest: Digest) -> Path:
         """The final name of the object with this digest, there or not."""
         return self.folder / "blake3" / digest[:2] / digest
+
+    def check_writable(self) -> None:
+        """Write some bytes where files would lie, and remove them; Unsupported, with the reason, where that fails.
+
+        Where there is no cache yet, the folder that it would be made in is asked, so that looking makes none.
+        """
+        for folder in dict.fromkeys(_nearest(self.folder / name) for name in ("blake3", "names")):
+            probe = folder / f".probe.{unique_suffix()}{PART}"
+            with writing(self.folder if self.folder.is_relative_to(folder) else folder):
+                try:
+                    probe.write_bytes(os.urandom(PROBE_BYTES))  # random, for zeros take no room on some disks
+                finally:
+                    probe.unlink(missing_ok=True)
 
     def has(self, digest: Digest, size: int | None = None) -> bool:
         """Whether an object of this digest (and `size` in bytes) is there; its contents are checked when it is read."""
@@ -130,6 +144,11 @@ class Cache:
     def _name(self, key: str) -> Path:
         hashed = content_digest(key.encode("utf-8", "surrogateescape"))
         return self.folder / "names" / hashed[:2] / hashed
+
+
+def _nearest(path: Path) -> Path:
+    """The path, or what there is of it from the root on; a link that leads nowhere is there."""
+    return next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
 
 
 def _small(path: Path, limit: int) -> bytes | None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,13 +14,14 @@ import pytest
 from auditkit.audit import history
 from auditkit.audit.assigned import NO_KEY
 from auditkit.audit.history import History
-from auditkit.audit.nightly import HISTORY, Plan, nightly
+from auditkit.audit.nightly import HISTORY, Night, Plan, nightly
 from auditkit.errors import Unsupported, UsageError
 from auditkit.formats.times import time_text
 from auditkit.replay.run import open_run
 from auditkit.trust import beacon
 from auditkit.trust.assignment import Ranks, assign
 from auditkit.trust.beacon import Beacon
+from auditkit.trust.disk import only_writer
 from auditkit.verdict import Verdict
 from tests.audit.nights import BEACON, DAY, Make, clock, make, own_cache, result
 from tests.replay import make_run
@@ -134,6 +139,48 @@ def test_a_history_that_was_damaged_is_loud_too(make: Make, honest: Path, tmp_pa
             (tmp_path / HISTORY).write_bytes(data)
             clock.time += 1
             assert nightly(Plan(tries=1), make(server.url + "run"), tmp_path).verdict is verdict
+
+
+class Waiting(FakeClock):
+    """A clock whose short waits take time, for another thread."""
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        time.sleep(seconds)
+
+
+def test_two_nights_at_once_both_leave_their_line(
+    make: Make, honest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first to read the history goes on only when the other has read it too, or cannot."""
+    reads, both = history.read, threading.Barrier(2)
+
+    def read(path: Path) -> tuple[History, str]:
+        found = reads(path)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(timeout=1)
+        return found
+
+    def night(number: int) -> Night:
+        clock = Waiting()
+        clock.time += number  # a folder of its own
+        return nightly(Plan(count=1), make(honest, clock=clock), tmp_path)
+
+    monkeypatch.setattr(history, "read", read)
+    with ThreadPoolExecutor() as pool:
+        nights = list(pool.map(night, range(2)))
+    past, problem = reads(tmp_path / HISTORY)
+    assert {found.finished for found in past.nights} == {found.finished for found in nights}
+    assert (len(past.nights), problem) == (2, "")
+    assert all(found.notes == ["not attested: there is no key"] for found in nights)
+
+
+def test_a_night_does_not_wait_for_ever_for_the_history(make: Make, honest: Path, tmp_path: Path) -> None:
+    with only_writer(tmp_path):
+        night = nightly(Plan(count=1), make(honest), tmp_path)
+    assert night.verdict is Verdict.MATCH
+    assert "may overwrite the history" in result(night)["notes"][-1]
+    assert len(history.read(tmp_path / HISTORY)[0].nights) == 1
 
 
 def test_one_state_that_nobody_serves_leaves_the_other_steps_verified(

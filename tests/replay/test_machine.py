@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -89,3 +90,43 @@ def test_doctor_of_a_broken_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     health = examine(cache_dir=tmp_path)
     assert health.verdict is Verdict.MACHINE_FAULT
     assert health.self_test == "1 + 1 is 3"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EROFS, "the file system is read-only"),
+        (errno.EACCES, "writing is not allowed"),
+        (errno.ENOSPC, "the disk is full"),
+    ],
+)
+@pytest.mark.parametrize("made", [True, False], ids=["a cache", "no cache yet"])
+def test_case_25_doctor_warns_of_a_cache_that_cannot_be_written(
+    number: int, words: str, made: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, data: bytes) -> int:
+        path.touch()  # a full disk still makes the file
+        raise OSError(number, os.strerror(number), str(path))
+
+    folder = tmp_path / "cache"
+    for name in ("blake3", "names") if made else ():
+        (folder / name).mkdir(parents=True)
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    health = examine(cache_dir=folder)
+    ((message, hint),) = health.warnings
+    assert str(folder) in message and words in message and "bytes free" in message
+    assert "--cache-dir" in hint and "AUDITKIT_CACHE" in hint
+    assert health.verdict is Verdict.MATCH  # local runs can be verified all the same
+    assert health.to_dict()["warnings"] == [{"message": message, "hint": hint}]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_doctor_looks_into_the_folders_of_a_cache_and_leaves_nothing_there(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    assert examine(cache_dir=folder).warnings == ()
+    assert not folder.exists()
+    folder.mkdir()
+    (folder / "names").write_bytes(b"")
+    ((message, _),) = examine(cache_dir=folder).warnings
+    assert message.startswith(f"cannot write {folder / 'names'}: part of the path is a file")
+    assert [path.name for path in folder.iterdir()] == ["names"]
