@@ -7,6 +7,8 @@ The known answers of every op, two steps of each golden recipe, and every varian
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
 from auditkit.formats.recipe import Recipe
@@ -30,13 +32,15 @@ from auditkit.kernels.row_sum import row_sum
 from auditkit.kernels.sin import sin
 from auditkit.model.state import document, initial_state
 from auditkit.numerics import reference, self_test
-from auditkit.replay.backend import Backend, CudaBackend
+from auditkit.replay.backend import Backend, CudaBackend, kernel_cache
+from auditkit.store.progress import Silent
 from tests.golden.make_training import RECIPES, tokens_of
 
 
 def main() -> None:
     """Run all; any difference from the reference ends with an error."""
-    device = Device()
+    device = Device(cache=kernel_cache())  # or each run under a checker would compile all of them
+    device.prepare(os.cpu_count() or 1, Silent())
     with device.use():
         _run(device, CudaOps(device))
     print("every kernel ran")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from auditkit.replay.backend import kernel_cache
+from auditkit.store.progress import Silent
 from tests.kernels.emulator import EmulatedDevice, compiler
 
 # `pytestmark = EMULATOR_MARKS` in a file whose tests need the emulator. Without a compiler they skip; in CI that fails
@@ -16,14 +21,29 @@ if sys.platform != "linux":
     EMULATOR_MARKS.append(pytest.mark.optional("the emulator runs on Linux, whose CI jobs run these tests"))
 
 
-def real_device() -> Any:
-    """The first CUDA card. Skips the test when CuPy, a driver or a card is missing."""
+def real_device(index: int = 0) -> Any:
+    """A CUDA card. Skips the test when CuPy, a driver or a card is missing."""
     pytest.importorskip("cupy", reason="CuPy is not installed")
     from auditkit.kernels.device import Device, device_count
 
-    if device_count() == 0:
-        pytest.skip("no CUDA device")
-    return Device()
+    if device_count() <= index:
+        pytest.skip("no CUDA device" if index == 0 else f"fewer than {index + 1} CUDA devices")
+    cache = kernel_cache()
+    _compile_all(cache)
+    return Device(index, cache=cache)
+
+
+@functools.cache
+def _compile_all(cache: Path) -> None:
+    """What the cache lacks, by one of all processes that ask: without it each device would compile what it launches."""
+    import fcntl
+
+    from auditkit.kernels.device import Device
+
+    cache.mkdir(parents=True, exist_ok=True)
+    with cache.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        Device(cache=cache).prepare(os.cpu_count() or 1, Silent())
 
 
 # `pytestmark = GPU_MARKS` where only a card will do; the test calls real_device() and skips without one.

@@ -126,7 +126,7 @@ AFTERWARDS = """
 import numpy as np
 from auditkit.errors import AuditkitError
 from auditkit.kernels.device import Device
-from auditkit.replay.backend import choose
+from auditkit.replay.backend import choose, kernel_cache
 from tests.kernels.crash import crash
 def name(call):
     try:
@@ -134,7 +134,7 @@ def name(call):
     except AuditkitError as error:
         return type(error).__name__
     return "nothing"
-device = Device()
+device = Device(cache=kernel_cache())
 array = device.upload(np.arange(5))
 crash(device, "beyond")
 print(name(device.synchronize), name(lambda: device.download(array)))
@@ -328,11 +328,7 @@ class TestTwoCards:
     @pytest.fixture(autouse=True)
     def second(self, card: Any) -> Any:
         """The second card."""
-        from auditkit.kernels.device import device_count
-
-        if device_count() < 2:
-            pytest.skip("there is one CUDA device here, and two are needed")
-        return Device(1)
+        return real_device(1)
 
     def test_the_same_bits_whichever_is_current(self, card: Any, expected: list[str]) -> None:
         """The caller's current device is another, with a current stream of its own there, and stays so."""
