@@ -2,10 +2,11 @@
 //
 //   table  as in tensor_table.cuh, elements are words of 64 bits, little-endian, the last one filled with zeros; field 0: addresses,
 //          field 1: bytes
-//   sums   u64 [n][4], 0 before: sums[j] of an array is the sum of (w ^ w >> 32) * factor(i) modulo 2^64 over its words w with i % 4 == j
+//   sums   u64 [n][4], 0 before: sums[j] of an array is the sum of (w ^ w >> 29) * factor(i) modulo 2^64 over its words w with i % 4 == j
 //
-// Before it is multiplied, a word's upper half is added without carry to its lower one: the highest bit times any odd factor is the
-// highest bit again, and two of them would always cancel out. Factors are odd, so that one word that has changed changes its sum
+// Before it is multiplied, a word has its upper bits added without carry, 29 places lower: the highest bit times any odd factor is the
+// highest bit again, and two of them would always cancel out. (By 32 places, that would be true of the two signs of a pair of binary32.)
+// Factors are odd, so that one word that has changed changes its sum
 // whatever the change is, and look random, so that changes of several words do not cancel out but for one in 2^32 or less. That is
 // for cells that are broken and bits that flip, at the speed of memory; nobody who means harm has a say here. What leaves the process
 // is hashed.
@@ -40,7 +41,7 @@ __device__ __forceinline__ void some_words(u64 (&x)[LANES], const u8* array, i64
 
 __device__ __forceinline__ void add_words(u64 (&sum)[LANES], const u64 (&x)[LANES], i64 i) {
 #pragma unroll
-    for (int lane = 0; lane < LANES; lane++) sum[lane] += (x[lane] ^ x[lane] >> 32) * factor(i + lane);
+    for (int lane = 0; lane < LANES; lane++) sum[lane] += (x[lane] ^ x[lane] >> 29) * factor(i + lane);
 }
 
 // A whole tile at an address of 16 bytes: all of a thread's words are under way together.

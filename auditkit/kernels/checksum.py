@@ -46,7 +46,7 @@ def checksum_of(values: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     padded = np.zeros(-(-raw.size // (LANES * _WORD)) * LANES * _WORD, np.uint8)
     padded[: raw.size] = raw
     words = padded.view("<u8").astype(np.uint64)
-    words ^= words >> np.uint64(32)
+    words ^= words >> np.uint64(29)
     factors = np.arange(words.size, dtype=np.uint64) * _STEP
     factors = (factors ^ factors >> np.uint64(32)) * _MIX
     factors = (factors ^ factors >> np.uint64(32)) | np.uint64(1)

@@ -93,15 +93,12 @@ class Slab:
         return self._part(-(-size // UNIT) * UNIT) or self._others.malloc(size)
 
     def _small_block(self, size: int) -> Any:
-        """From CuPy's pool, as long as there is room beside the block; then a part of that."""
+        """From CuPy's pool, as long as there is room beside the block; then a part of that; then what others keep."""
         self._small.set_limit(size=max(1, self.get_limit() - self._taken - self._others.large_bytes))
         try:
             return self._small.malloc(size)
         except self._cupy.cuda.memory.OutOfMemoryError:
-            found = self._part(-(-size // UNIT) * UNIT)
-            if found is None:
-                raise
-            return found
+            return self._part(-(-size // UNIT) * UNIT) or self._others.malloc(size)
 
     def _take(self) -> None:
         """Get the block, if there is room for one."""
@@ -122,7 +119,7 @@ class Slab:
     def _part(self, size: int) -> _Part | None:
         """So many bytes of the block; None if they are not free in one piece, or the limit is smaller now."""
         self._collect()
-        if self._taken > self._limit and self._used + self._others.total_bytes() + size > self.get_limit():
+        if self.total_bytes() > self.get_limit() and self._used + self._others.total_bytes() + size > self.get_limit():
             return None
         free, large = self._free, size >= FROM_THE_END
         for at in range(len(free) - 1, -1, -1) if large else range(len(free)):

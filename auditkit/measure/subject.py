@@ -18,7 +18,7 @@ from auditkit.numerics.arrays import F32, IntArray
 from auditkit.replay import machine
 from auditkit.replay.backend import Backend, CudaBackend
 from auditkit.replay.layout import Layout, choose_layout
-from auditkit.replay.placing import limits_of
+from auditkit.replay.placing import limit_card, limits_of
 from auditkit.replay.planned import Planned
 from auditkit.replay.predict import Profile
 from auditkit.store.progress import Clock, SystemClock
@@ -124,8 +124,8 @@ def subject_of(
     found = limits_of(backend, memory, machine.free_disk(folder))
     cuda = isinstance(backend, CudaBackend)
     layout = choose_layout([recipe], found, cuda=cuda, threads=backend.threads, profile=profile)
-    if isinstance(backend, CudaBackend) and found.memory is not None and (memory is not None or layout.plan.pieces):
-        backend.ops.device.limit(found.memory, at_once=layout.plan.pieces)
+    pieces = layout.plan.pieces
+    limit_card(backend, found.memory, wanted=memory is not None or pieces, at_once=pieces)
     return Subject(recipe, backend, layout, folder)
 
 

@@ -147,7 +147,7 @@ class Walk:
     ) -> Iterator[MicroBatch]:
         """The micro-batches of a stage. While one is under way, what the next one takes from the shelf is brought; with
         the last one, what the first one takes `then`, in the next stage. `later`: what else is to begin meanwhile, a
-        share beside each, so that nothing that is needed sooner waits behind it.
+        share beside each, the earlier the better, so that nothing that is needed sooner waits behind all of it.
         """
         count = len(batches)
         for number, batch in enumerate(batches):

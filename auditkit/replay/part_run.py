@@ -15,7 +15,7 @@ from auditkit.replay.interval import Replayer
 from auditkit.replay.memory import part_bytes
 from auditkit.replay.parameters import Parameters, of_state
 from auditkit.replay.part import Audit
-from auditkit.replay.placing import limits
+from auditkit.replay.placing import limit_card, limits
 from auditkit.replay.plan import Interval
 from auditkit.replay.report import StepReport
 from auditkit.replay.run import Run
@@ -60,8 +60,7 @@ def require_room(run: Run, step: int, asked: MicroBatches, backend: Backend, mem
             f" memory; {_shown(allowed.memory)} and {_shown(allowed.host)} may be used",
             hint="fewer --threads need less; an audit of the whole step can do with little memory",
         )
-    if memory is not None and isinstance(backend, CudaBackend):
-        backend.ops.device.limit(memory)
+    limit_card(backend, allowed.memory, wanted=memory is not None)
 
 
 def way_to(interval: Interval) -> Interval:

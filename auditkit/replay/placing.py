@@ -48,12 +48,17 @@ def limits_of(backend: Backend, memory: int | None, disk: int | None) -> Limits:
     return Limits(host if memory is None else memory, None, disk)
 
 
-def _limit(backend: CudaBackend, allowed: int, wanted: bool, at_once: bool) -> None:
-    """Let a card's arrays have so much; a limit of an earlier verification is not this one's."""
+def limit_card(backend: Backend, allowed: int | None, *, wanted: bool, at_once: bool = False) -> None:
+    """Let a card's arrays have so much, if that is wanted, or if an earlier verification had a limit: it is not this
+    one's. What is kept from step to step goes before, tables as well as recordings, which lie in memory of their own
+    and read those tables. at_once: as Device.limit.
+    """
+    if allowed is None or not isinstance(backend, CudaBackend):
+        return
     device = backend.ops.device
-    if device.is_limited:
-        backend.ops.forget()  # tables that would keep memory under the old one
     if wanted or device.is_limited:
+        backend.recorder.forget()
+        backend.ops.forget()
         device.limit(allowed, at_once=at_once)
 
 
@@ -91,8 +96,8 @@ def planned(
 ) -> Planned:
     """The back end under the plan of a verification. Raises Unsupported."""
     layout, allowed = layout_of(run, plan, backend, memory), limits(run, backend, memory).memory
-    if allowed is not None and isinstance(backend, CudaBackend):
-        _limit(backend, allowed, memory is not None or layout.plan.pieces, layout.plan.pieces)
+    pieces = layout.plan.pieces
+    limit_card(backend, allowed, wanted=memory is not None or pieces, at_once=pieces)
     more: dict[str, Any] = {} if program is None else {"program": program}
     return Planned(
         backend.ops,

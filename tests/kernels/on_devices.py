@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -36,14 +37,15 @@ def real_device(index: int = 0) -> Any:
 @functools.cache
 def _compile_all(cache: Path) -> None:
     """What the cache lacks, by one of all processes that ask: without it each device would compile what it launches."""
-    import fcntl
-
     from auditkit.kernels.device import Device
 
-    cache.mkdir(parents=True, exist_ok=True)
-    with cache.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        Device(cache=cache).prepare(os.cpu_count() or 1, Silent())
+    with contextlib.suppress(OSError, ImportError):  # a cache that cannot be written, a system without these locks
+        import fcntl
+
+        cache.mkdir(parents=True, exist_ok=True)
+        with cache.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            Device(cache=cache).prepare(os.cpu_count() or 1, Silent())
 
 
 # `pytestmark = GPU_MARKS` where only a card will do; the test calls real_device() and skips without one.

@@ -51,7 +51,7 @@ def test_what_is_spelled_out() -> None:
         z = i * 0x9E3779B97F4A7C15 % 2**64
         z = (z ^ z >> 32) * 0xD6E8FEB86659FD93 % 2**64
         word = int.from_bytes(raw[8 * i : 8 * i + 8], "little")
-        want[i % 4] += (word ^ word >> 32) * ((z ^ z >> 32) | 1)
+        want[i % 4] += (word ^ word >> 29) * ((z ^ z >> 32) | 1)
     assert checksum_of(values).tolist() == [total % 2**64 for total in want]
 
 
@@ -82,6 +82,25 @@ def test_the_same_bit_of_several_words_counts(bit: int) -> None:
         other = words.copy()
         other[drawn.choice(128, 2, replace=False) * 4] ^= one
         assert checksum_of(other).tolist() != right
+
+
+def test_the_same_two_bits_of_several_words_count() -> None:
+    """Any two, of two words of a lane or of every word: as the signs of both numbers of a pair."""
+    words = np.random.default_rng(5).integers(0, 1 << 63, 64).astype(np.uint64)
+    right = checksum_of(words).tolist()
+    for high in range(64):
+        for low in range(high):
+            both = np.uint64(1 << high | 1 << low)
+            few, all_of_them = words.copy(), words ^ both
+            few[[8, 20]] ^= both
+            assert checksum_of(few).tolist() != right, (high, low)
+            assert checksum_of(all_of_them).tolist() != right, (high, low)
+
+
+def test_a_change_of_all_signs_counts() -> None:
+    x = np.random.default_rng(6).standard_normal(4096).astype(np.float32)
+    assert checksum_of(-x).tolist() != checksum_of(x).tolist()
+    assert checksum_of(-x.astype(np.float64)).tolist() != checksum_of(x.astype(np.float64)).tolist()
 
 
 def test_lines_of_memory_do_not_change_places() -> None:

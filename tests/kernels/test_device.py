@@ -6,13 +6,16 @@ The same on cards: test_on_cards.py.
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import auditkit
 from auditkit.errors import Unsupported, UsageError
+from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.device import Device
 from auditkit.kernels.driver import versions
 from auditkit.kernels.recording import Recording
@@ -183,3 +186,33 @@ def test_a_device_that_is_not_there_starts_no_training(cuda: Cuda, tmp_path: Pat
     command = ["run", str(work / "recipe.toml"), str(work), "--steps", "1"]
     assert trainer.main([*command, "--device", "cuda:7"]) == 2
     assert trainer.main(command) == 0
+
+
+def test_verifications_of_one_back_end_under_a_limit(
+    cuda: Cuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept from step to step goes with the limit: a recording reads tables, whose memory others have then."""
+    forget = CudaOps.forget
+
+    def overwritten(ops: CudaOps) -> None:
+        dropped = list(ops._ropes.values())
+        forget(ops)
+        for table in dropped:
+            for array in (table.cos, table.sin):
+                array.view(np.ndarray)[...] = 7
+
+    monkeypatch.setattr(CudaOps, "forget", overwritten)
+    recipe = replace(make_run.RECIPE, batch=replace(make_run.RECIPE.batch, sequences=4))
+    run = make_run.publish(replace(make_run.train(4, recipe), published=(0, 4)), tmp_path / "run")
+    backend = choose("cuda:1")
+    for memory in (None, 1 << 30, 1 << 30, 1 << 29, None):
+        assert auditkit.verify(run, steps="0:4", backend=backend, memory=memory).verdict is Verdict.MATCH, memory
+        assert backend.recorder.recording  # type: ignore[attr-defined]  # a card's
+
+
+def test_an_audit_of_single_micro_batches_has_no_limit_of_an_earlier_one(cuda: Cuda, tmp_path: Path) -> None:
+    run = make_run.publish(replace(make_run.train(2), published=(0, 2)), tmp_path / "run")
+    backend: Any = choose("cuda:1")
+    backend.ops.device.limit(50_000)
+    report = auditkit.verify(run, step=0, micro_batches="0", backend=backend)
+    assert report.verdict is Verdict.MATCH, report.steps[0].message

@@ -267,14 +267,14 @@ def test_the_limit_of_an_earlier_verification_is_not_that_of_the_next(device: De
     backend = CudaBackend(CudaOps(device), 1, "cuda:0")
     free = placing._free_on(device)
     backend.ops.rope_table(64, 8, 1e4)
-    placing._limit(backend, 1 << 20, True, True)
+    placing.limit_card(backend, 1 << 20, wanted=True, at_once=True)
     for size in (1 << 19, 1 << 18):
-        placing._limit(backend, size, True, True)
+        placing.limit_card(backend, size, wanted=True, at_once=True)
         assert not backend.ops._ropes and device.memory()[0] <= size
         assert free - 10_000 < (placing._free_on(device) or 0) <= free
         backend.ops.rope_table(64, 8, 1e4)
-    placing._limit(backend, 1 << 30, False, False)
+    placing.limit_card(backend, 1 << 30, wanted=False)
     assert device.memory()[0] > 1 << 29
     other = Device(0)
-    placing._limit(CudaBackend(CudaOps(other), 1, "cuda:0"), 1 << 20, False, False)
+    placing.limit_card(CudaBackend(CudaOps(other), 1, "cuda:0"), 1 << 20, wanted=False)
     assert not other.is_limited

@@ -103,6 +103,14 @@ def test_small_blocks_have_what_the_others_beside_the_block_leave() -> None:
     held += [made.malloc(MIB - 1) for _ in range(100)]  # from the block, though one lies beside it
 
 
+def test_small_blocks_have_what_others_keep() -> None:
+    made, _ = pool()
+    whole = made.malloc(256 * MIB)
+    made.malloc(60 * MIB)  # kept beside the block
+    held = [made.malloc(MIB - 1) for _ in range(60)]
+    assert made.total_bytes() <= LIMIT and whole and held
+
+
 def test_small_blocks_know_the_limit_at_any_time() -> None:
     """Before there is a large one, after the block went back, under a new limit, with another pool beside."""
     for at_once in (False, True):
@@ -135,6 +143,19 @@ def test_a_smaller_limit_holds_though_something_lies_in_the_larger_block() -> No
     made.set_limit(1000 * MIB, at_once=True)
     made.malloc(LARGE)
     assert made.total_bytes() <= 1000 * MIB
+
+
+def test_a_smaller_limit_holds_though_another_pool_has_its_share() -> None:
+    made, _ = pool(1600 * MIB)
+    other = made.beside()
+    table, beside = made.malloc(2 * MIB), other.malloc(50 * MIB)
+    made.set_limit(made.total_bytes() + 60 * MIB, at_once=True)
+    limit = made.limit
+    held = []
+    with pytest.raises(OutOfMemory):
+        while True:
+            held.append(made.malloc(10 * MIB))
+    assert made.used_bytes() + other.used_bytes() <= limit and table and beside
 
 
 def test_what_is_held_already_counts_when_the_block_is_taken() -> None:
