@@ -18,6 +18,7 @@ from pathlib import Path
 from auditkit.kernels.compile import Nvrtc, cubin, is_kept
 from auditkit.store.progress import Progress
 
+_ROOT = Path(__file__).resolve().parent.parent.parent  # where this package was found: it need not be installed
 WORKERS = 4  # processes, at most: the longest source takes a quarter of the time of all, or more
 # What a self-test or a step may launch, what takes longest first.
 OPS = (
@@ -79,8 +80,11 @@ def _compile(architecture: str, cache: Path, ops: Sequence[str], workers: int, p
 def _worker(architecture: str, cache: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that compiles; ended when it is no longer needed, busy or not."""
     command = [sys.executable, "-P", "-m", "auditkit.kernels.ahead", architecture, str(cache)]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, encoding="utf-8")
+    pipe, paths = subprocess.PIPE, [str(_ROOT), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    process = subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, encoding="utf-8", env=environment
+    )
     try:
         yield process
     finally:

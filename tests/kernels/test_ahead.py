@@ -188,3 +188,16 @@ class TestEmulated:
         report = verify(str(tmp_path), step=3, backend=Nameless(CudaOps(device), 1, "emulated"), progress=progress)
         assert asked[0] == (True, progress)
         assert report.verdict is Verdict.UNAVAILABLE  # there is no run to go on with
+
+
+def test_workers_run_the_package_that_started_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it was found: a checkout that is the current folder of a command is not installed."""
+    package, marker = tmp_path / "auditkit" / "kernels", tmp_path / "ran"
+    package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").touch()
+    lines = f"import sys\nopen({str(marker)!r}, 'w').close()\nfor line in sys.stdin:\n    print(end=line, flush=True)\n"
+    (package / "ahead.py").write_text(lines, encoding="utf-8")
+    monkeypatch.setattr(ahead, "_ROOT", tmp_path)
+    compile_ahead("80", "13.0", tmp_path / "cache", 2, Silent())
+    assert marker.exists()
