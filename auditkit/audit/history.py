@@ -14,8 +14,9 @@ from auditkit.formats import canonical
 from auditkit.formats.fields import Fields
 from auditkit.formats.times import check_time, seconds
 from auditkit.store.disk import reading
+from auditkit.store.lock import only_writer
 from auditkit.store.progress import Clock
-from auditkit.trust.disk import only_writer, writing
+from auditkit.trust.disk import writing
 from auditkit.verdict import Verdict
 
 FORMAT = "auditkit/nights/v1"

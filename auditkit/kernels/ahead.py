@@ -12,14 +12,18 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from auditkit.errors import Unavailable, Unsupported
 from auditkit.kernels.compile import Nvrtc, cubin, is_kept
+from auditkit.store.lock import only_writer
 from auditkit.store.progress import Progress
 
 _ROOT = Path(__file__).resolve().parent.parent.parent  # where this package was found: it need not be installed
 WORKERS = 4  # processes, at most: the longest source takes a quarter of the time of all, or more
+WAIT = 300.0  # seconds for another process that compiles the same
 # What a self-test or a step may launch, what takes longest first.
 OPS = (
     "exact_dot",
@@ -43,16 +47,43 @@ OPS_SM90 = ("exact_dot_sm90", "attention_backward_sm90", "attention_forward_sm90
 
 
 def compile_ahead(architecture: str, version: str, cache: Path, processors: int, progress: Progress) -> None:
-    """Compile what the cache lacks of all that an architecture may need. version: of NVRTC, which the cache names."""
+    """Compile what the cache lacks of all that an architecture may need. version: of NVRTC, which the cache names.
+
+    Of several processes that find the same cache empty one compiles, and the others wait for it.
+    """
     ops = (OPS_SM90 if architecture == "90" else ()) + OPS
-    missing = [op for op in ops if not is_kept(op, architecture, version, cache)]
-    if not missing or not _is_usable(cache):
+
+    def missing() -> list[str]:
+        return [op for op in ops if not is_kept(op, architecture, version, cache)]
+
+    if not missing() or not _is_usable(cache):
         return
-    progress.start(f"compiling kernels for sm_{architecture}, kept in {cache}", len(missing), "sources")
-    try:
-        _compile(architecture, cache, missing, min(WORKERS, processors, len(missing)), progress)
-    finally:
-        progress.finish()
+    with _in_turn(cache):
+        left = missing()
+        if not left:
+            return
+        progress.start(f"compiling kernels for sm_{architecture}, kept in {cache}", len(left), "sources")
+        try:
+            _compile(architecture, cache, left, min(WORKERS, processors, len(left)), progress)
+        finally:
+            progress.finish()
+
+
+@contextlib.contextmanager
+def _in_turn(cache: Path) -> Iterator[None]:
+    """As the only process that compiles ahead there; after WAIT seconds, or where there are no locks, in any case."""
+    until = time.monotonic() + WAIT
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(Unsupported):
+            while True:
+                try:
+                    held.enter_context(only_writer(cache))
+                    break
+                except Unavailable:
+                    if time.monotonic() > until:
+                        break
+                    time.sleep(0.1)
+        yield
 
 
 def _is_usable(cache: Path) -> bool:

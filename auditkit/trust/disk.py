@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -15,7 +14,6 @@ from auditkit.store.owner import unique_suffix
 from auditkit.trust import key_files
 
 _HINT = "choose a folder that can be written, or make room"
-_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS}
 
 
 @contextlib.contextmanager
@@ -78,23 +76,6 @@ def sync(paths: Iterable[Path], top: Path) -> None:
             _sync_folder(folder)
 
 
-@contextlib.contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
-    """Keep every other process that asks for it out of an existing folder; Unavailable while another has it.
-
-    The system lets go when the process ends, however it ends, and nothing is left behind. Where the file system has no
-    locks nobody is kept out.
-    """
-    with writing(folder):
-        descriptor = _lock(folder)
-    if descriptor is None:
-        raise Unavailable(f"{folder}: another process is writing there", hint="try again when it is done")
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _sync_folder(folder: Path) -> None:
     if sys.platform == "win32":
         return  # no such call there, and names are journalled
@@ -103,26 +84,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _lock(folder: Path) -> int | None:
-    """A descriptor that holds the lock, or None when somebody else has it."""
-    if sys.platform == "win32":
-        try:
-            # The system removes it when it is closed; until then it cannot be made again.
-            return os.open(folder / ".lock", os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_TEMPORARY)
-        except (FileExistsError, PermissionError):
-            return None
-    import fcntl
-
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            os.close(descriptor)
-            raise
-    return descriptor

@@ -17,6 +17,7 @@ from auditkit.formats.checkpoint import Checkpoint
 from auditkit.formats.limits import LIMITS
 from auditkit.formats.note import SignedNote, check_name
 from auditkit.formats.tiles import CHECKPOINT, WIDTH, Tile
+from auditkit.store.lock import only_writer
 from auditkit.trust import disk, notes
 from auditkit.trust.keys import PrivateKey
 
@@ -51,7 +52,7 @@ class LogWriter:
         """
         with disk.writing(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
-        with disk.only_writer(self._folder):
+        with only_writer(self._folder):
             signed = self._signed()
             before = self.checkpoint() or Checkpoint(self.key.name, 0, merkle.EMPTY_ROOT)
             edge = _Edge(self._folder, before)

@@ -18,10 +18,10 @@ from auditkit.audit.nightly import HISTORY, Night, Plan, nightly
 from auditkit.errors import Unsupported, UsageError
 from auditkit.formats.times import time_text
 from auditkit.replay.run import open_run
+from auditkit.store.lock import only_writer
 from auditkit.trust import beacon
 from auditkit.trust.assignment import Ranks, assign
 from auditkit.trust.beacon import Beacon
-from auditkit.trust.disk import only_writer
 from auditkit.verdict import Verdict
 from tests.audit.nights import BEACON, DAY, Make, clock, make, own_cache, result
 from tests.replay import make_run

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,23 +26,9 @@ def real_device(index: int = 0) -> Any:
 
     if device_count() <= index:
         pytest.skip("no CUDA device" if index == 0 else f"fewer than {index + 1} CUDA devices")
-    cache = kernel_cache()
-    _compile_all(cache)
-    return Device(index, cache=cache)
-
-
-@functools.cache
-def _compile_all(cache: Path) -> None:
-    """What the cache lacks, by one of all processes that ask: without it each device would compile what it launches."""
-    from auditkit.kernels.device import Device
-
-    with contextlib.suppress(OSError, ImportError):  # a cache that cannot be written, a system without these locks
-        import fcntl
-
-        cache.mkdir(parents=True, exist_ok=True)
-        with cache.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            Device(cache=cache).prepare(os.cpu_count() or 1, Silent())
+    device = Device(index, cache=kernel_cache())
+    device.prepare(os.cpu_count() or 1, Silent())  # once for all processes of a run, which have that folder in common
+    return device
 
 
 # `pytestmark = GPU_MARKS` where only a card will do; the test calls real_device() and skips without one.

@@ -17,6 +17,7 @@ from auditkit.kernels.backend import CudaOps
 from auditkit.kernels.compile import cubin
 from auditkit.replay.backend import CudaBackend
 from auditkit.replay.verify import verify
+from auditkit.store.lock import only_writer
 from auditkit.store.progress import Silent
 from auditkit.verdict import Verdict
 from tests.kernels.emulator import EmulatedDevice
@@ -111,6 +112,25 @@ def test_what_is_missing_is_compiled_once_by_several_processes(
     assert len(list(cache.iterdir())) == len(ops)  # all of them were there
     compile_ahead(architecture, "13.0", cache, 3, told)
     assert len(compilations(started)) == len(ops) and told.said[-1] == "finish" and told.said.count("finish") == 1
+
+
+def test_several_that_find_the_cache_empty_compile_once(tmp_path: Path, started: Path) -> None:
+    """As the ranks of a training do, or the tests on a card; the others wait, and say nothing."""
+    told = [Told() for _ in range(3)]
+    threads = [threading.Thread(target=compile_ahead, args=("80", "13.0", tmp_path / "c", 2, one)) for one in told]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(name for _, name in compilations(started)) == sorted(f"{op}.cu" for op in OPS)
+    assert sorted(len(one.said) for one in told) == [0, 0, len(OPS) + 2]
+
+
+def test_who_waits_too_long_compiles(tmp_path: Path, started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "WAIT", 0.2)
+    with only_writer(tmp_path):
+        compile_ahead("80", "13.0", tmp_path, 2, Silent())
+    assert len(compilations(started)) == len(OPS)
 
 
 def test_a_source_that_is_refused_does_not_keep_the_others(

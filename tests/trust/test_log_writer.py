@@ -14,7 +14,8 @@ import pytest
 
 from auditkit.errors import AuditkitError, BadArtifact, Unavailable, Unsupported, Untrusted, UsageError
 from auditkit.formats import tiles
-from auditkit.trust import disk, notes
+from auditkit.store import lock
+from auditkit.trust import notes
 from auditkit.trust.log_writer import LogWriter
 from tests.trust.logs import KEY, ORIGIN, OTHER, PRIVATE, entries, files, reader, root_of, write
 
@@ -283,7 +284,7 @@ def test_100_000_entries_are_not_held_in_memory(tmp_path: Path) -> None:
 
 def test_two_writers_at_once_are_one_too_many(tmp_path: Path) -> None:
     write(tmp_path / "log", entries(3))
-    with disk.only_writer(tmp_path / "log"), pytest.raises(Unavailable, match="another process is writing"):
+    with lock.only_writer(tmp_path / "log"), pytest.raises(Unavailable, match="another process is writing"):
         write(tmp_path / "log", [b"x"])
     assert write(tmp_path / "log", [b"x"]).size == 4
 
@@ -324,7 +325,7 @@ def test_processes_that_append_at_once_never_sign_two_histories(tmp_path: Path) 
 
 def test_without_locks_a_change_meanwhile_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Network file systems may have locks that hold nobody out."""
-    monkeypatch.setattr(disk, "_lock", lambda folder: os.open(os.devnull, os.O_RDONLY))
+    monkeypatch.setattr(lock, "_lock", lambda folder: os.open(os.devnull, os.O_RDONLY))
     write(tmp_path / "log", entries(3))
 
     def source() -> Iterator[bytes]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from auditkit.cli import console
 from auditkit.errors import Unavailable, UsageError
-from auditkit.trust import disk
+from auditkit.store.lock import only_writer
 from trainer import lock
 from trainer.live import settings
 from trainer.live.settings import SECONDS, TRIES, LiveOptions
@@ -76,7 +76,7 @@ def upload(arguments: argparse.Namespace) -> tuple[int, str]:
         settings.save(folder, publication)
         if not publication.out.is_dir():
             raise Unavailable(f"{publication.out}: there is no run folder yet")
-        with disk.only_writer(publication.out):
+        with only_writer(publication.out):
             return _tried(Uploads(folder, publication.out, publication.upload, publication.seconds), publication.tries)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from auditkit.cli import console
 from auditkit.errors import AuditkitError, Unavailable
-from auditkit.trust import disk
+from auditkit.store.lock import only_writer
 from trainer import signed_log
 from trainer.disk import explain
 from trainer.live.publisher import Publisher
@@ -162,7 +162,7 @@ class Live:
         """Keep every other publisher out of the folder, once there is a run in it: an empty one is replaced."""
         out = self._publication.out
         if not self._is_held and (out / MANIFEST).is_file():
-            self._held.enter_context(disk.only_writer(out))
+            self._held.enter_context(only_writer(out))
             self._is_held = True
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import auditkit
-from auditkit.trust import disk
+from auditkit.store.lock import only_writer
 from auditkit.trust.keys import PrivateKey, save_private
 from auditkit.verdict import Verdict
 from tests.store.servers import forgetful, honest, serve
@@ -196,7 +196,7 @@ def test_another_folder_key_or_run_is_refused(
     ):
         assert tiny.resume(prepared, *words) == 2, words
         assert message in capsys.readouterr().err
-    with disk.only_writer(tmp_path / "out"):
+    with only_writer(tmp_path / "out"):
         assert tiny.resume(prepared) == 5
     assert "another process is writing there" in capsys.readouterr().err
     assert tiny.resume(prepared, "--steps", "24") == 0
