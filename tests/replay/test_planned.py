@@ -102,9 +102,7 @@ def test_a_state_that_is_gone_on_from_keeps_no_sums(tmp_path: Path) -> None:
     tokens = np.random.default_rng(1).integers(0, RECIPE.model.vocab_size, size)
     state, _ = planned.step(planned.place(seeded_state(RECIPE)), tokens, RECIPE)
     roots = [state_digests(replace(state, found=None), RECIPE).root(1)]
-    sums = [
-        found for found in gc.get_objects() if type(found) is PieceSums
-    ]  # isinstance would ask lazy modules for more
+    sums = [found for found in gc.get_objects() if type(found) is PieceSums]  # isinstance would ask lazy modules
     gone = [weakref.ref(found) for found in sums]
     del sums
     placed = planned.place(state)
