@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from auditkit.errors import AuditkitError, Unavailable, Unsupported
+from auditkit.errors import AuditkitError
 from auditkit.formats import canonical
 from auditkit.formats.fields import Fields
 from auditkit.formats.times import check_time, seconds
 from auditkit.store.disk import reading
-from auditkit.store.lock import only_writer
-from auditkit.store.progress import Clock
 from auditkit.trust.disk import writing
 from auditkit.verdict import Verdict
 
 FORMAT = "auditkit/nights/v1"
 KEPT_NIGHTS = 400
 DOCUMENT_BYTES = 256 * 1024
-WAIT_SECONDS, PAUSE_SECONDS = 10.0, 0.05  # for another night, which has the file for milliseconds
+WAIT_SECONDS = 10.0  # for another night, which has the file for milliseconds
 _VERDICTS = tuple(verdict.name for verdict in Verdict)
 
 
@@ -81,30 +77,6 @@ class History:
         """
         last = self.last_match
         return not last or not 0 <= now - seconds(last) <= days * 86400
-
-
-@contextmanager
-def alone(path: Path, clock: Clock) -> Iterator[str]:
-    """Keep other nights from the file until the block ends, so that nothing is lost between reading and writing it.
-
-    Gives why that is not so where it is not, after some waiting: better a line that may be lost than a whole night.
-    """
-    with ExitStack() as held:
-        yield _locked(held, path.parent, clock)
-
-
-def _locked(held: ExitStack, folder: Path, clock: Clock) -> str:
-    until = clock.now() + WAIT_SECONDS
-    while True:
-        try:
-            held.enter_context(only_writer(folder))
-            return ""
-        except Unsupported as error:
-            return error.message
-        except Unavailable as error:
-            if clock.now() >= until:
-                return error.message
-        clock.sleep(PAUSE_SECONDS)
 
 
 def read(path: Path) -> tuple[History, str]:

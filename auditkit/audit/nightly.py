@@ -28,6 +28,7 @@ from auditkit.errors import AuditkitError, BadArtifact, Unavailable, UsageError
 from auditkit.formats.digest import Digest
 from auditkit.replay.report import Report, overall, utc_text
 from auditkit.replay.selection import in_words
+from auditkit.store.lock import in_turn
 from auditkit.store.progress import Clock, Progress, moment
 from auditkit.trust.beacon import Beacon
 from auditkit.trust.coverage import Coverage
@@ -137,7 +138,7 @@ def nightly(plan: Plan, tools: Tools, base: Path) -> Night:
         _verify(night, plan, tools)
     with _telling(night):
         _attest(night, tools)
-    with history.alone(base / HISTORY, tools.clock) as problem:
+    with in_turn(base, history.WAIT_SECONDS, tools.clock) as problem:  # nothing is lost between reading and writing
         if problem:
             night.notes.append(f"another night at the same time may overwrite the history: {problem}")
         _close(night, plan, tools.clock, base / HISTORY)

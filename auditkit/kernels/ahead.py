@@ -12,14 +12,13 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
-from auditkit.errors import Unavailable, Unsupported
 from auditkit.kernels.compile import Nvrtc, cubin, is_kept
-from auditkit.store.lock import only_writer
-from auditkit.store.progress import Progress
+from auditkit.store.lock import in_turn
+from auditkit.store.progress import Progress, SystemClock
 
 _ROOT = Path(__file__).resolve().parent.parent.parent  # where this package was found: it need not be installed
 WORKERS = 4  # processes, at most: the longest source takes a quarter of the time of all, or more
@@ -58,7 +57,8 @@ def compile_ahead(architecture: str, version: str, cache: Path, processors: int,
 
     if not missing() or not _is_usable(cache):
         return
-    with _in_turn(cache):
+    waits = partial(progress.note, "another process compiles the kernels; waiting for it")
+    with in_turn(cache, WAIT, SystemClock(), waits):
         left = missing()
         if not left:
             return
@@ -67,23 +67,6 @@ def compile_ahead(architecture: str, version: str, cache: Path, processors: int,
             _compile(architecture, cache, left, min(WORKERS, processors, len(left)), progress)
         finally:
             progress.finish()
-
-
-@contextlib.contextmanager
-def _in_turn(cache: Path) -> Iterator[None]:
-    """As the only process that compiles ahead there; after WAIT seconds, or where there are no locks, in any case."""
-    until = time.monotonic() + WAIT
-    with contextlib.ExitStack() as held:
-        with contextlib.suppress(Unsupported):
-            while True:
-                try:
-                    held.enter_context(only_writer(cache))
-                    break
-                except Unavailable:
-                    if time.monotonic() > until:
-                        break
-                    time.sleep(0.1)
-        yield
 
 
 def _is_usable(cache: Path) -> bool:

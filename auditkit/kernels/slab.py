@@ -119,7 +119,8 @@ class Slab:
     def _part(self, size: int) -> _Part | None:
         """So many bytes of the block; None if they are not free in one piece, or the limit is smaller now."""
         self._collect()
-        if self.total_bytes() > self.get_limit() and self._used + self._others.total_bytes() + size > self.get_limit():
+        limit = self.get_limit()
+        if self.total_bytes() > limit and self._used + self._others.total_bytes() + size > limit:
             return None
         free, large = self._free, size >= FROM_THE_END
         for at in range(len(free) - 1, -1, -1) if large else range(len(free)):

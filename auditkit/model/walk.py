@@ -122,8 +122,16 @@ class Walk:
             del grads[name]
             self._add(batch, name, 0, sums)
 
-        options: dict[str, Any] = {"key_heads": self._plan.cuts.key_heads, "exact": False, "runs_again": runs_again}
-        network = Network(self._weights.prepared, self._recipe, self._ops, take, kept=kept, **options)
+        network = Network(
+            self._weights.prepared,
+            self._recipe,
+            self._ops,
+            take,
+            self._plan.cuts.key_heads,
+            kept,
+            exact=False,
+            runs_again=runs_again,
+        )
         grads = network.grads  # not the network: a cycle of references would keep what it holds for a while
         return network
 
@@ -326,8 +334,9 @@ class Walk:
             self._sums.settle()
 
     def _table_piece(self, batch: MicroBatch, piece: Piece, head: Sequence[F32] = ()) -> None:
-        """head: what enters the head (N, C), and what is kept of its rows, where the gradient of its weights is to be
-        made.
+        """Add a piece of the gradients of the tables.
+
+        head: what enters the head (N, C), and what is kept of its rows, (N, 2), where its weights' is to be made.
         """
         of_head: Any = self._head_gradient(batch, piece, *head) if head else None
         if self._head_name != EMBED and of_head is not None:

@@ -86,7 +86,8 @@ class Sizes:
     @cached_property
     def sum_bytes(self) -> int:
         """Bytes a parameter of the running sums: an integer, or with a fold a sum a level."""
-        return 4 * (len(self.recipe.numerics.fold) + 1) if self.recipe.numerics.fold else 8
+        fold = self.recipe.numerics.fold
+        return 4 * (len(fold) + 1) if fold else 8
 
     @cached_property
     def terms(self) -> int:
@@ -359,7 +360,8 @@ def _stages(sizes: Sizes, plan: Plan, rows: int) -> dict[str, int]:
 
 def waiting_sums(recipe: Recipe) -> int:
     """Bytes of a layer's sums, which are on their way to main memory while the next layer is under way."""
-    return sizes_of(recipe, cuda=True).sum_bytes * sizes_of(recipe, cuda=True).layer
+    sizes = sizes_of(recipe, cuda=True)
+    return sizes.sum_bytes * sizes.layer
 
 
 def waiting_inputs(recipe: Recipe, plan: Plan) -> int:

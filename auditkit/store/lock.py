@@ -6,12 +6,14 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from auditkit.errors import Unavailable
+from auditkit.errors import Unavailable, Unsupported
 from auditkit.store.disk import reason, unwritable
+from auditkit.store.progress import Clock
 
+_PAUSE_SECONDS = 0.05
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS}
 
 
@@ -34,6 +36,32 @@ def only_writer(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def in_turn(folder: Path, seconds: float, clock: Clock, waits: Callable[[], None] = lambda: None) -> Iterator[str]:
+    """As only_writer, after waiting for others; `waits` is told when that begins. Gives why the block runs without a
+    lock, where it does: after so many seconds, or where the disk refuses; else "".
+    """
+    with contextlib.ExitStack() as held:
+        yield _waited(held, folder, clock.now() + seconds, clock, waits)
+
+
+def _waited(held: contextlib.ExitStack, folder: Path, until: float, clock: Clock, waits: Callable[[], None]) -> str:
+    told = False
+    while True:
+        try:
+            held.enter_context(only_writer(folder))
+            return ""
+        except Unsupported as error:
+            return error.message
+        except Unavailable as error:
+            if clock.now() >= until:
+                return error.message
+        if not told:
+            waits()
+            told = True
+        clock.sleep(_PAUSE_SECONDS)
 
 
 def _lock(folder: Path) -> int | None:

@@ -50,8 +50,11 @@ def test_what_is_spelled_out() -> None:
     for i in range(10):
         z = i * 0x9E3779B97F4A7C15 % 2**64
         z = (z ^ z >> 32) * 0xD6E8FEB86659FD93 % 2**64
+        z ^= z >> 32
+        more = z * 0xD6E8FEB86659FD93 % 2**64
         word = int.from_bytes(raw[8 * i : 8 * i + 8], "little")
-        want[i % 4] += (word ^ word >> 29) * ((z ^ z >> 32) | 1)
+        want[i % 2] += word * (z | 1)
+        want[2 + i % 2] += int(f"{word:064b}"[::-1], 2) * ((more ^ more >> 32) | 1)
     assert checksum_of(values).tolist() == [total % 2**64 for total in want]
 
 
@@ -101,6 +104,19 @@ def test_a_change_of_all_signs_counts() -> None:
     x = np.random.default_rng(6).standard_normal(4096).astype(np.float32)
     assert checksum_of(-x).tolist() != checksum_of(x).tolist()
     assert checksum_of(-x.astype(np.float64)).tolist() != checksum_of(x.astype(np.float64)).tolist()
+
+
+def test_changes_that_one_of_two_sums_does_not_see_are_seen() -> None:
+    """Bits at either end, runs of them, and patterns that one sum alone would miss, of 2 to 6 words."""
+    drawn = np.random.default_rng(7)
+    words = drawn.integers(0, 1 << 63, 256).astype(np.uint64)
+    right = checksum_of(words).tolist()
+    masks = [1 << 63, 1, 1 << 63 | 1 << 34 | 1 << 5, 1 << 57 | 1 << 28, (1 << 64) - 1, 0xFF << 56, 0xFF]
+    for mask in masks:
+        for _ in range(300):
+            other = words.copy()
+            other[drawn.choice(128, 2 + 2 * int(drawn.integers(3)), replace=False) * 2] ^= np.uint64(mask)
+            assert checksum_of(other).tolist() != right, hex(mask)
 
 
 def test_lines_of_memory_do_not_change_places() -> None:

@@ -97,17 +97,24 @@ def test_the_planner_knows_what_a_large_vocabulary_holds(once: bool) -> None:
     assert found["head"] >= 0.7 * counted
 
 
+RECIPES = {
+    "usual": RECIPE,
+    "wide tables": WIDE,
+    "1.6b": recipe_of("1.6b", 2),
+    "1.6b by sequences": recipe_of("1.6b", 1),
+}
 CHOSEN = [
-    *(("usual", RECIPE, size) for size in (2.0, 2.5, 3.0, 5.0)),
-    *(("wide tables", WIDE, size) for size in (3.75, 4.5)),
-    *(("1.6b", recipe_of("1.6b", 2), size) for size in (8.0, 12.0, 16.0)),
-    *(("1.6b, one sequence", recipe_of("1.6b", 1), size) for size in (8.0, 12.0)),
+    *(("usual", size) for size in (2.0, 2.5, 3.0, 5.0)),
+    *(("wide tables", size) for size in (3.75, 4.5)),
+    *(("1.6b", size) for size in (8.0, 12.0, 16.0)),
+    *(("1.6b by sequences", size) for size in (8.0, 12.0)),
 ]
 
 
-@pytest.mark.parametrize(("name", "recipe", "gibibytes"), CHOSEN, ids=[f"{row[0]} {row[2]}" for row in CHOSEN])
-def test_what_is_chosen_fits(name: str, recipe: Any, gibibytes: float) -> None:
+@pytest.mark.parametrize(("name", "gibibytes"), CHOSEN)
+def test_what_is_chosen_fits(name: str, gibibytes: float) -> None:
     """Also into one block, where what is free lies in pieces."""
+    recipe = RECIPES[name]
     limit = int(gibibytes * (1 << 30))
     layout = choose_layout([recipe], Limits(limit, 100 << 30, 0), cuda=True, threads=1)
     assert layout.plan.pieces
