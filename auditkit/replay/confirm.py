@@ -60,12 +60,12 @@ def confirm(
     fresh = afresh(run, number)
     record = fresh.record(number)
     held(backend, record, fresh.segment(number), state, tokens)
-    with backend.anew():
-        state = _again(fresh, backend, number, start, state)
+    with backend.anew() as other:
+        state = _again(fresh, other, number, start, state)
         tokens = fresh.tokens(number)
-        held(backend, record, fresh.segment(number), state, tokens)
+        held(other, record, fresh.segment(number), state, tokens)
         segment = fresh.segment(number)
-        second = replay(backend, state, tokens, segment.recipe, work_key=work_key, cursor=segment.cursor)
+        second = replay(other, state, tokens, segment.recipe, work_key=work_key, cursor=segment.cursor)
     held(backend, record, segment, state, tokens)
     require_same(first, second.fingerprint)
     if isinstance(second, Broken):  # twice in the same place: no bit was flipped, this program is wrong

@@ -212,8 +212,8 @@ class Part:
         if again.digests != found.digests:
             raise MachineFault("the parameters, read again, are others", hint=HINT)
         tokens = fresh.tokens(self._number)
-        with backend.anew():
-            second = self._once(backend, segment.recipe, state, tokens)
+        with backend.anew() as other:
+            second = self._once(other, segment.recipe, state, tokens)
         params.held(again, state, ops)
         held_tokens(self._record, segment, tokens)
         require_same(first, second.fingerprint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,10 @@ def planned(
     layout, allowed = layout_of(run, plan, backend, memory), limits(run, backend, memory).memory
     pieces = layout.plan.pieces
     limit_card(backend, allowed, wanted=memory is not None or pieces, at_once=pieces)
+
+    def again(first: Layout) -> Layout:
+        return beside(first, limits(run, backend, allowed), lambda: layout_of(run, plan, backend, allowed))
+
     more: dict[str, Any] = {} if program is None else {"program": program}
     return Planned(
         backend.ops,
@@ -110,5 +115,20 @@ def planned(
         cache=lambda: Path(run.store.cache.folder),
         progress=progress,
         clock=clock or SystemClock(),
+        again=again,
         **more,
     )
+
+
+def beside(first: Layout, found: Limits, choose: Callable[[], Layout]) -> Layout:
+    """The layout of a second replay, for which the first one's page-locked memory is not there: that of the first if it
+    fits the memory that is `found` to be left, else the one to `choose`. The first as well where there is none, or none
+    in pieces: what a plan counts is an upper bound, and each block of main memory is asked for before it is used.
+    """
+    if not first.plan.pieces or replace(found, disk=None).fit(first.need):  # files of the first are counted in its need
+        return first
+    try:
+        layout = choose()
+    except Unsupported:
+        return first
+    return layout if layout.plan.pieces else first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -41,6 +41,8 @@ class Planned(Backend):
     cache     where files go that are not needed for long
     program   which program this is: another one does not go on with what this one has kept
     stage     told what part of a micro-batch begins (auditkit/model/walk.py)
+    again     the layout of a second replay, while main memory of the first is held
+    begun     the steps that were begun: only a first replay goes on from what was kept
     """
 
     inner: Backend = field(kw_only=True)
@@ -51,7 +53,8 @@ class Planned(Backend):
     progress: Progress = field(default_factory=Silent, kw_only=True)
     clock: Clock = field(default_factory=SystemClock, kw_only=True)
     stage: Callable[[str], None] = field(default=lambda _: None, kw_only=True)
-    _begun: set[Digest] = field(default_factory=set, init=False, compare=False)  # only a first replay goes on
+    again: Callable[[Layout], Layout] = field(default=lambda first: first, kw_only=True)
+    begun: set[Digest] = field(default_factory=set, kw_only=True, compare=False)
 
     @property
     def holds(self) -> bool:
@@ -84,6 +87,14 @@ class Planned(Backend):
     def release(self) -> None:
         """As Backend."""
         self.inner.release()
+
+    def second(self) -> Backend:
+        """As Backend: under a plan for the main memory that there is then. Any plan gives the same bits."""
+        layout = self.again(self.layout)
+        if layout.plan == self.layout.plan:
+            return self
+        self.progress.note(f"less main memory is left for the second replay: {layout.plan.describe()}")
+        return replace(self, layout=layout)
 
     def describe(self) -> dict[str, str]:
         """As Backend, and the plan where it is not the plain one."""
@@ -145,8 +156,8 @@ class Planned(Backend):
     ) -> tuple[State, StepResult]:
         plan = self.layout.plan
         key = self._key(state, tokens, recipe)
-        first = key not in self._begun
-        self._begun.add(key)
+        first = key not in self.begun
+        self.begun.add(key)
         try:
             spill = Spill.open(self.cache(), key, resume=resume and first)
         except Unsupported as error:

@@ -88,13 +88,20 @@ class Backend:
         kept.forget()
 
     @contextmanager
-    def anew(self) -> Iterator[None]:
-        """For a second replay inside: `forget`, and what is held until then is given back at the end."""
+    def anew(self) -> Iterator[Backend]:
+        """The back end of a second replay inside: `forget`, and what is held until then is given back at the end.
+
+        Unsupported: `second`.
+        """
         self.forget()
         try:
-            yield
+            yield self.second()
         finally:
             self.release()
+
+    def second(self) -> Backend:
+        """What takes a second replay, with what the first has left of main memory. Raises what reading that raises."""
+        return self
 
     def release(self) -> None:
         """Give back main memory that is kept for the next step."""

@@ -24,8 +24,9 @@ from auditkit.model.plan import Plan
 from auditkit.replay import machine, placing
 from auditkit.replay.backend import CudaBackend
 from auditkit.replay.layout import Layout
-from auditkit.replay.memory import piece_bytes
+from auditkit.replay.memory import piece_bytes, plain_bytes
 from auditkit.replay.report import Report
+from auditkit.store.progress import Silent
 from auditkit.verdict import Verdict
 from tests.kernels import fake_cupy
 from tests.kernels.fake_cuda import Cuda
@@ -99,13 +100,20 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return found
 
 
-def verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: Cuda, memory: int | None = None) -> Report:
-    """The report of an honest step under PLAN."""
+def verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: Cuda, memory: int | None = None, later: Any = None
+) -> Report:
+    """The report of an honest step under PLAN; later: what chooses any other layout."""
     fake_cupy.install(monkeypatch, cuda)
     monkeypatch.setenv("AUDITKIT_CACHE", str(tmp_path / "cache"))
     run = make_run.publish(replace(make_run.train(1), published=(0, 1)), tmp_path / "run")
     layout = Layout(PLAN, piece_bytes(make_run.RECIPE, PLAN, True))
-    monkeypatch.setattr(placing, "choose_layout", lambda *_, **__: layout)
+    given = [layout]
+
+    def choose(*arguments: Any, **options: Any) -> Layout:
+        return given.pop() if given or later is None else later(*arguments, **options)
+
+    monkeypatch.setattr(placing, "choose_layout", choose if later else lambda *_, **__: layout)
     return auditkit.verify(run, step=0, backend=believing(), cache_dir=tmp_path / "c", memory=memory)
 
 
@@ -222,6 +230,32 @@ def test_too_little_main_memory_for_another_replay_is_unsupported(
     assert report.verdict is Verdict.UNSUPPORTED
     assert f"{TABLE_SUMS} bytes more needed, {free[0]} free" in report.steps[0].message
     assert [pool.held for pool in pools] == [0, 0]
+
+
+def test_a_replay_before_a_mismatch_takes_what_main_memory_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pools: list[Pool]
+) -> None:
+    """Beside that of the first, for which another plan is as good: without it nobody could be accused."""
+    aside, choose, left, told = Transfers.set_aside, placing.choose_layout, list[int](), list[str]()
+
+    def less(transfers: Transfers, now: Any) -> None:
+        left.append(piece_bytes(make_run.RECIPE, PLAN, True).host - 1)
+        aside(transfers, now)
+
+    def free() -> int:
+        return left[0] - pools[1].held if left else 1 << 40
+
+    monkeypatch.setattr(Transfers, "set_aside", less)
+    monkeypatch.setattr(machine, "free_memory", free)
+    monkeypatch.setattr(Silent, "note", lambda _, text: told.append(text))
+    monkeypatch.setattr(placing, "MARGIN", 1.0)
+    memory = plain_bytes(make_run.RECIPE, 1, True).memory - 1
+    report = verified(tmp_path, monkeypatch, Cuda(dry=True), memory=memory, later=choose)
+    assert report.verdict is Verdict.MISMATCH
+    assert 0 < sum(pools[1].given) < sum(pools[0].given)
+    assert [line for line in told if line.startswith("less main memory is left for the second replay: one layer at")]
+    assert [pool.held for pool in pools] == [0, 0]
+    assert not list((tmp_path / "c" / "spill").iterdir())
 
 
 @pytest.mark.parametrize("status", [1, 2, 801])
