@@ -10,6 +10,7 @@ import subprocess
 import sys
 import weakref
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from auditkit.store.spill import Spill
 from auditkit.verdict import Verdict
 from tests.conftest import ROOT
 from tests.replay import make_run
-from tests.replay.make_run import RECIPE, Parts, flip_state, publish
+from tests.replay.make_run import RECIPE, Parts, change_leaf, flip_state, publish
 
 PLANS = {
     "pieces in memory": Plan(True, cuts=Cuts(10, 100, 1)),
@@ -52,6 +53,18 @@ def follow(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
         return Layout(plan, piece_bytes(recipes[0], plan, cuda, following=following))
 
     monkeypatch.setattr(placing, "choose_layout", choose)
+
+
+def follow_then(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> list[Plan]:
+    """Let a second replay have another plan; the plans of the first ones."""
+    before: list[Plan] = []
+
+    def other(first: Layout, *_: Any) -> Layout:
+        before.append(first.plan)
+        return Layout(plan, piece_bytes(RECIPE, plan, False))
+
+    monkeypatch.setattr(placing, "beside", other)
+    return before
 
 
 def spilled(cache: Path) -> list[Path]:
@@ -116,6 +129,25 @@ def test_segments_match(segmented: Path, tmp_path: Path, monkeypatch: pytest.Mon
     follow(monkeypatch, PLANS["recomputed, on the disk"])
     report = auditkit.verify(str(segmented), steps="8:12", threads=1, cache_dir=tmp_path)
     assert report.verdict is Verdict.MATCH
+
+
+@pytest.mark.parametrize(("first", "second"), list(permutations(PLANS, 2)))
+def test_a_second_replay_under_another_plan_confirms_and_is_gone_on_from(
+    parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, second: str
+) -> None:
+    """A false leaf of a step whose state is right: the next steps go on from the state of the second replay."""
+    changed = parts.copy()
+    changed.results[5] = change_leaf(parts.results[5], 1, gradient="0" * 64)
+    folder = publish(changed, tmp_path / "run")
+    plain = auditkit.verify(str(folder), steps="4:8", threads=1)
+    follow(monkeypatch, PLANS[first])
+    before = follow_then(monkeypatch, PLANS[second])
+    report = auditkit.verify(str(folder), steps="4:8", threads=1, cache_dir=tmp_path / "cache")
+    assert [step.verdict for step in report.steps] == [step.verdict for step in plain.steps]
+    assert [step.verdict is Verdict.MISMATCH for step in report.steps] == [False, True, False, False]
+    assert [step.obtained for step in report.steps] == [step.obtained for step in plain.steps]
+    assert report.steps[1].differences == plain.steps[1].differences
+    assert before == [PLANS[first]] and not spilled(tmp_path / "cache")
 
 
 def test_a_tampered_state_is_a_mismatch_with_its_tensor(
