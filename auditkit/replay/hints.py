@@ -1,6 +1,7 @@
 """Why a step may not match: the first differing tensor of the published end state, and hints at the usual causes.
 
-Nothing here decides a verdict; what cannot be read or found is left out of the explanation.
+Nothing here decides a verdict; what cannot be read or found is left out of the explanation. A fault of the machine is
+raised: nothing that it says of a mismatch holds any more.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from auditkit.errors import AuditkitError, Incomplete
+from auditkit.errors import AuditkitError, Incomplete, MachineFault
 from auditkit.formats.record import StepRecord
 from auditkit.formats.skips import NO_RESULT, NORM, skip_of
 from auditkit.formats.timeline import Segment
@@ -24,13 +25,15 @@ from auditkit.replay.run import Run
 def tensor_difference(run: Run, computed: Computed) -> TensorDifference | None:
     """The first tensor, in the order of the state document, in which the published end state differs, with its bits.
 
-    None where that state is not published, cannot be read, or is the same.
+    None where that state is not published, cannot be read, or is the same. Raises MachineFault.
     """
     step = computed.state.step
     if step not in run.published:
         return None
     try:
         return open_state(run, step).first_difference(computed.state)
+    except MachineFault:  # under a plan the computed tensors are made when they are read
+        raise
     except AuditkitError:
         return None
 
@@ -98,6 +101,8 @@ def _shifted(run: Run, backend: Backend, state: State) -> str:
         try:
             tokens = run.tokens(step)
             other = replay(backend, replace(state, step=step), tokens, segment.recipe, cursor=segment.cursor)
+        except MachineFault:
+            raise
         except AuditkitError:
             continue
         after = state.step + 1

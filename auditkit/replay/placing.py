@@ -77,10 +77,9 @@ def _free_disk(run: Run) -> int | None:
         return 0
 
 
-def layout_of(run: Run, plan: Sequence[Interval], backend: Backend, memory: int | None) -> Layout:
-    """How the steps of a verification are taken here. Unsupported: they cannot be, with what would."""
+def layout_of(run: Run, plan: Sequence[Interval], backend: Backend, found: Limits) -> Layout:
+    """How the steps of a verification are taken with so much. Unsupported: they cannot be, with what would."""
     recipes = list(recipes_of(run, plan))
-    found = limits(run, backend, memory)
     cuda, more = isinstance(backend, CudaBackend), following(plan)
     return choose_layout(recipes, found, cuda=cuda, threads=backend.threads, following=more)
 
@@ -96,12 +95,15 @@ def planned(
     clock: Clock | None = None,
 ) -> Planned:
     """The back end under the plan of a verification. Raises Unsupported."""
-    layout, allowed = layout_of(run, plan, backend, memory), limits(run, backend, memory).memory
+    found = limits(run, backend, memory)
+    layout = layout_of(run, plan, backend, found)
     pieces = layout.plan.pieces
-    limit_card(backend, allowed, wanted=memory is not None or pieces, at_once=pieces)
+    limit_card(backend, found.memory, wanted=memory is not None or pieces, at_once=pieces)
 
     def again(first: Layout) -> Layout:
-        return beside(first, limits(run, backend, allowed), lambda: layout_of(run, plan, backend, allowed))
+        # of the disk as before: what lies there now is the first replay's, which its plan has counted
+        left = replace(found, host=limits(run, backend, found.memory).host)
+        return beside(first, left, lambda: layout_of(run, plan, backend, left))
 
     more: dict[str, Any] = {} if program is None else {"program": program}
     return Planned(
@@ -120,12 +122,12 @@ def planned(
     )
 
 
-def beside(first: Layout, found: Limits, choose: Callable[[], Layout]) -> Layout:
+def beside(first: Layout, left: Limits, choose: Callable[[], Layout]) -> Layout:
     """The layout of a second replay, for which the first one's page-locked memory is not there: that of the first if it
-    fits the memory that is `found` to be left, else the one to `choose`. The first as well where there is none, or none
-    in pieces: what a plan counts is an upper bound, and each block of main memory is asked for before it is used.
+    fits what is `left`, else the one to `choose`. The first as well where there is none, or none in pieces: what a plan
+    counts is an upper bound, and each block of main memory is asked for before it is used.
     """
-    if not first.plan.pieces or replace(found, disk=None).fit(first.need):  # files of the first are counted in its need
+    if not first.plan.pieces or left.fit(first.need):
         return first
     try:
         layout = choose()

@@ -43,6 +43,7 @@ class Planned(Backend):
     stage     told what part of a micro-batch begins (auditkit/model/walk.py)
     again     the layout of a second replay, while main memory of the first is held
     begun     the steps that were begun: only a first replay goes on from what was kept
+    other     whether this is the plan of a second replay alone
     """
 
     inner: Backend = field(kw_only=True)
@@ -55,6 +56,7 @@ class Planned(Backend):
     stage: Callable[[str], None] = field(default=lambda _: None, kw_only=True)
     again: Callable[[Layout], Layout] = field(default=lambda first: first, kw_only=True)
     begun: set[Digest] = field(default_factory=set, kw_only=True, compare=False)
+    other: bool = field(default=False, kw_only=True)
 
     @property
     def holds(self) -> bool:
@@ -71,10 +73,11 @@ class Planned(Backend):
         return self.inner.answers_in_between
 
     def repeats(self, recipe: Recipe) -> bool:
-        """As Backend: not where a first replay may go on from what was kept, whose groups begin with another
-        micro-batch, and where it is time to keep something, before which a card is asked for what it has left to tell.
+        """As Backend: not under a plan of its own, which cuts tables elsewhere; not where a first replay may go on from
+        what was kept, whose groups begin with another micro-batch, and where it is time to keep something, before
+        which a card is asked for what it has left to tell.
         """
-        return not is_long(recipe)
+        return not self.other and not is_long(recipe)
 
     def known_answer(self, name: str) -> None:
         """As Backend."""
@@ -94,7 +97,7 @@ class Planned(Backend):
         if layout.plan == self.layout.plan:
             return self
         self.progress.note(f"less main memory is left for the second replay: {layout.plan.describe()}")
-        return replace(self, layout=layout)
+        return replace(self, layout=layout, other=True)
 
     def describe(self) -> dict[str, str]:
         """As Backend, and the plan where it is not the plain one."""

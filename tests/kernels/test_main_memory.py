@@ -21,7 +21,7 @@ from auditkit.kernels.host_shelf import HostShelf
 from auditkit.kernels.returned import Returned
 from auditkit.kernels.transfers import Transfers
 from auditkit.model.plan import Plan
-from auditkit.replay import machine, placing
+from auditkit.replay import hints, interval, machine, placing
 from auditkit.replay.backend import CudaBackend
 from auditkit.replay.layout import Layout
 from auditkit.replay.memory import piece_bytes, plain_bytes
@@ -101,12 +101,18 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 def verified(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: Cuda, memory: int | None = None, later: Any = None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cuda: Cuda,
+    memory: int | None = None,
+    *,
+    later: Any = None,
+    steps: int = 1,
 ) -> Report:
-    """The report of an honest step under PLAN; later: what chooses any other layout."""
+    """The report of the first step of an honest run under PLAN; later: what chooses any other layout."""
     fake_cupy.install(monkeypatch, cuda)
     monkeypatch.setenv("AUDITKIT_CACHE", str(tmp_path / "cache"))
-    run = make_run.publish(replace(make_run.train(1), published=(0, 1)), tmp_path / "run")
+    run = make_run.publish(replace(make_run.train(steps), published=(0, 1)), tmp_path / "run")
     layout = Layout(PLAN, piece_bytes(make_run.RECIPE, PLAN, True))
     given = [layout]
 
@@ -256,6 +262,23 @@ def test_a_replay_before_a_mismatch_takes_what_main_memory_is_left(
     assert [line for line in told if line.startswith("less main memory is left for the second replay: one layer at")]
     assert [pool.held for pool in pools] == [0, 0]
     assert not list((tmp_path / "c" / "spill").iterdir())
+
+
+@pytest.mark.parametrize(("module", "looks"), [(interval, "tensor_difference"), (hints, "replay")])
+def test_a_card_lost_while_a_difference_is_looked_for_accuses_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, looks: str
+) -> None:
+    """Under a plan the tensors after a step are made when they are read."""
+    cuda, look, lost = Cuda(dry=True), getattr(module, looks), list[bool]()
+
+    def losing(*arguments: Any, **options: Any) -> Any:
+        cuda.fails = lambda *_: 700
+        lost.append(True)
+        return look(*arguments, **options)
+
+    monkeypatch.setattr(module, looks, losing)
+    assert verified(tmp_path, monkeypatch, cuda, steps=2).verdict is Verdict.MACHINE_FAULT
+    assert lost
 
 
 @pytest.mark.parametrize("status", [1, 2, 801])
