@@ -89,10 +89,7 @@ class Backend:
 
     @contextmanager
     def anew(self) -> Iterator[Backend]:
-        """The back end of a second replay inside: `forget`, and what is held until then is given back at the end.
-
-        Unsupported: `second`.
-        """
+        """The back end of a second replay inside: `forget`, and what is held until then is given back at the end."""
         self.forget()
         try:
             yield self.second()
@@ -100,7 +97,7 @@ class Backend:
             self.release()
 
     def second(self) -> Backend:
-        """What takes a second replay, with what the first has left of main memory. Raises what reading that raises."""
+        """What takes a second replay, with the main memory that the first has left; by default this back end."""
         return self
 
     def release(self) -> None:
