@@ -25,7 +25,7 @@
 #define QUANTISE_ROWS(bits, held)                                                                                              \
     GLOBAL void __launch_bounds__(1024) quantise_rows_##bits##_##held(const float* x, i32* exponents, i8* planes, u32* status, \
                                                                       i64 batch, i64 m, i64 k, i64 padded, i32 warps) {        \
-        quantise_rows<bits, held>(x, exponents, planes, status, batch, m, k, padded, warps);                                   \
+        quantise_rows<bits, held>(Plain{x, k}, exponents, planes, status, batch, m, k, padded, warps);                                   \
     }
 QUANTISE_ROWS(14, 1)
 QUANTISE_ROWS(14, 2)

@@ -1,12 +1,13 @@
 // Rows to digit planes while they stay in registers: read once, written once.
 //
-//   x          float [rows][k], rows of all matrices of a batch of m rows each
+//   source     the elements of [rows][k], rows of all matrices of a batch of m rows each: in memory (Plain of quantise_tile.cuh), or
+//              made of what is there as they are read
 //   exponents  i32 [rows], planes i8 in blocks (exact_dot_planes.cuh), status u32
 //
 // Two rows share their warps: sixteen lanes, four elements each, take 64 columns of one row, the other sixteen lanes those of the
 // next. So a load takes 256 bytes of a row, and a store of one plane 64 bytes of two neighbouring rows: with an even m a whole line.
 //
-// Test: pytest tests/kernels/test_quantise.py
+// Test: pytest tests/kernels/test_quantise.py tests/kernels/test_swiglu.py
 #pragma once
 #include "quad.cuh"
 #include "quantise_digits.cuh"
@@ -34,24 +35,19 @@ __device__ __forceinline__ u32 team_max(u32 value, i32 warps) {
 }
 
 // A team of `warps` warps, one or the block's, takes two rows; k <= HELD * 64 * warps.
-template <int BITS, int HELD>
-__device__ __forceinline__ void quantise_rows(const float* x, i32* exponents, i8* planes, u32* status, i64 batch, i64 m, i64 k,
+template <int BITS, int HELD, class Source>
+__device__ __forceinline__ void quantise_rows(const Source& source, i32* exponents, i8* planes, u32* status, i64 batch, i64 m, i64 k,
                                               i64 padded, i32 warps) {
     i32 lane = threadIdx.x & 31, warp = warps == 1 ? 0 : threadIdx.x >> 5;
     i64 pair = warps == 1 ? global_index() >> 5 : blockIdx.x;
     i64 row = pair * 2 + (lane >> 4), rows = batch * m;
     i32 part = (lane & 15) * 4, columns = row < rows ? (i32)k : 0;
-    const float* from = x + row * k + part;
+    bool whole = source.whole();
     Quad cell[HELD];
-    if (k % 4 == 0 && is_quad(x)) {
 #pragma unroll
-        for (int c = 0; c < HELD; c++) {
-            i32 at = (c * warps + warp) * PAIR_COLUMNS;
-            cell[c] = at + part < columns ? load_quad(from + at) : Quad{};
-        }
-    } else {
-#pragma unroll
-        for (int c = 0; c < HELD; c++) cell[c] = load_quad(from, (c * warps + warp) * PAIR_COLUMNS, columns - part);
+    for (int c = 0; c < HELD; c++) {
+        i32 at = (c * warps + warp) * PAIR_COLUMNS + part;
+        cell[c] = at < columns ? source.at(row, at, whole) : Quad{};
     }
     u32 largest = 0;
 #pragma unroll

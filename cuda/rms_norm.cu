@@ -136,6 +136,52 @@ LARGEST_OF_Y(2, true)
 LARGEST_OF_Y(3, true)
 LARGEST_OF_Y(4, true)
 
+// Rows of y in fixed point, of whole pairs of pieces; y is never stored.
+template <int HELD>
+__device__ __forceinline__ void rows_of_y(const float* x, const float* weight, float* rstd, i32* exponents, i8* planes, u32* status,
+                                          float eps, i64 rows, i32 width, i64 padded, i32 threads) {
+    Team team = team_of(threads);
+    Layout layout = layout_of(1, rows, width);
+    for (i64 row = first_row(threads); row < rows; row += next_row(threads)) {
+        Quad cell[HELD];
+        load_cells(cell, team, x + row * width, width);
+        float sum = sum_cells<HELD>(team, width, padded, [&](int p, int c) {
+            return cell[p < HELD ? p : 0].v[c] * cell[p < HELD ? p : 0].v[c];
+        });
+        float r = rstd_of(sum, width, eps);
+        u32 largest = 0;
+#pragma unroll
+        for (int p = 0; p < HELD; p++) {
+            i32 at = place_of(team, p);
+            Quad w = at < width ? load_quad(weight + at) : Quad{};
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                cell[p].v[c] = (cell[p].v[c] * r) * w.v[c];
+                if (at < width) largest = larger(largest, magnitude(cell[p].v[c]));
+            }
+        }
+        largest = team_most(team, largest);
+        if (threadIdx.x % threads == 0) rstd[row] = r, note_exponent(largest, exponents + row, status);
+        Scale scale = scale_to_fixed<14>(largest);
+#pragma unroll
+        for (int p = 0; p < HELD; p++) {
+            i32 at = place_of(team, p);
+            if (at < width) store_words<14>(planes + layout.place(0, row, at), layout.plane, words_of<14>(cell[p].v, scale));
+        }
+    }
+}
+
+#define ROWS_OF_Y(held)                                                                                                            \
+    GLOBAL void __launch_bounds__(512)                                                                                             \
+        rms_norm_rows_14_##held(const float* x, const float* weight, float* rstd, i32* exponents, i8* planes, u32* status, float eps, \
+                                i64 rows, i64 width, i64 padded, i32 team) {                                                       \
+        rows_of_y<held>(x, weight, rstd, exponents, planes, status, eps, rows, (i32)width, padded, team);                          \
+    }
+ROWS_OF_Y(1)
+ROWS_OF_Y(2)
+ROWS_OF_Y(3)
+ROWS_OF_Y(4)
+
 // y, element by element, for quantise_tile.
 struct Normed {
     const float *x, *rstd, *weight;

@@ -2,14 +2,16 @@
 //
 //   gate, up, y, dy, dgate, dup  float [n], n = m * k
 //   rows, columns                u32 [m], [k], 0 before: the largest magnitudes of a result as bits, for quantise.cu
+//   exponents, planes            of the rows of y, as quantise.cu has them
 //
 // An element is treated alone, by any thread, and maxima are exact. Backward computes the sigmoid again: the same bits, and no array
 // to keep. The kernels named _largest make the results a matrix at a time and look at them before they leave the registers, so that
-// they need not be read once more.
+// they need not be read once more; those named _rows round rows of y in registers, and never store y.
 //
 // Test: pytest tests/kernels/test_swiglu.py
 #include "elementary.cuh"
 #include "quad.cuh"
+#include "quantise_rows.cuh"
 #include "quantise_tile.cuh"
 
 __device__ __forceinline__ float sigmoid_f32(float a) {
@@ -88,6 +90,26 @@ struct Backward {
         put_quad(dup, row, column, k, whole, out[1]);
     }
 };
+
+// y as a source for quantise_rows.
+struct Made {
+    const float *gate, *up;
+    i64 k;
+
+    __device__ __forceinline__ bool whole() const { return k % 4 == 0 && is_quad(gate) && is_quad(up); }
+    __device__ __forceinline__ Quad at(i64 row, i32 column, bool whole) const {
+        return forward_of(get_quad(gate, row, column, k, whole), get_quad(up, row, column, k, whole));
+    }
+};
+
+#define SWIGLU_ROWS(held)                                                                                                            \
+    GLOBAL void __launch_bounds__(1024) swiglu_rows_14_##held(const float* gate, const float* up, i32* exponents, i8* planes,        \
+                                                              u32* status, i64 batch, i64 m, i64 k, i64 padded, i32 warps) {         \
+        quantise_rows<14, held>(Made{gate, up, k}, exponents, planes, status, batch, m, k, padded, warps);                           \
+    }
+SWIGLU_ROWS(1)
+SWIGLU_ROWS(2)
+SWIGLU_ROWS(4)
 
 // A block takes 128 columns and `height` rows.
 GLOBAL void __launch_bounds__(256, 4) swiglu_forward_largest(const float* gate, const float* up, float* y, u32* rows, u32* columns, i64 m,

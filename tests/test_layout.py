@@ -39,7 +39,7 @@ HELPERS = frozenset(
 _KERNEL_HELPERS = """
 ahead attention_chunks attention_pipe backend compile device driver elementwise events exact_dot_choice exact_dot_planes
 faults found_cupy gather host_shelf memory operands page_locked product recording returned slab source tensor_table
-transfers whole_blocks wide_check
+transfers whole_blocks wide_check zero_pages
 """
 KERNEL_HELPERS = frozenset(_KERNEL_HELPERS.split())
 

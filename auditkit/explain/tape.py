@@ -208,9 +208,13 @@ class TracedNetwork(Network):
         with self.tape.at("backward", prefix):
             return super()._heads_backward(dx, prefix, cache)
 
-    def _mlp_inner(self, rows: Any, kept: Any, prefix: str) -> Any:
+    def _gate_and_up(self, rows: Any, prefix: str) -> Any:
         with self.tape.at("forward", prefix):
-            return super()._mlp_inner(rows, kept, prefix)
+            return super()._gate_and_up(rows, prefix)
+
+    def _mlp_inner(self, gate: F32, up: F32, kept: Any, prefix: str) -> Any:
+        with self.tape.at("forward", prefix):
+            return super()._mlp_inner(gate, up, kept, prefix)
 
     def _mlp_backward(self, dout: F32, prefix: str, cache: Any) -> Any:
         with self.tape.at("backward", prefix):

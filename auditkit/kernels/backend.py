@@ -37,6 +37,7 @@ from auditkit.numerics.lists import Each
 from auditkit.numerics.nonfinite import NonFinite
 from auditkit.numerics.schedule import learning_rate
 
+WAITING_TERMS = 1 << 28  # a matrix alone leaves much of a large card idle
 NOT_FINITE, SUM_RANGE, TOKEN_RANGE = 1, 2, 4  # bits of the status word, cuda/common.cuh
 SUM_LIMIT = 1 << exact_sum.SUM_BITS
 _MOST_SQUARES = SUM_LIMIT << 32  # units 2^-62; from here on the step has no result (SPEC.md section 13)
@@ -83,6 +84,7 @@ class CudaOps:
     """The ops on one device. All calls come from one thread, inside `device.use()`."""
 
     name = "cuda"
+    waiting_terms = WAITING_TERMS
 
     clip_factor = staticmethod(clip_factor)
     learning_rate = staticmethod(learning_rate)
@@ -98,7 +100,7 @@ class CudaOps:
     weight_rows_t = quantise_t
     dot = _on_device(product.dot)
     to_fixed = _checked(exact_sum.to_fixed)
-    add_piece = _checked(exact_sum.add_piece)
+    add_pieces = _checked(exact_sum.add_pieces)
     add = _on_device(layout.add)
     split_heads = _on_device(layout.split_heads)
     merge_heads = _on_device(layout.merge_heads)
@@ -119,7 +121,10 @@ class CudaOps:
     merge_heads_keep = _checked(operands.merge_heads_keep)
     merge_heads_both = _checked(operands.merge_heads_both)
     rms_norm_keep = _checked(operands.rms_norm_keep)
+    rms_norm_rows = _checked(operands.rms_norm_rows)
     swiglu_keep = _checked(operands.swiglu_keep)
+    swiglu_rows = _checked(operands.swiglu_rows)
+    swiglu_columns = _checked(operands.swiglu_columns)
     swiglu_backward_both = _checked(operands.swiglu_backward_both)
     swiglu_forward = _on_device(swiglu.swiglu_forward)
     swiglu_backward = _on_device(swiglu.swiglu_backward)

@@ -29,7 +29,7 @@ def checksums(device: Device, arrays: Sequence[Array]) -> Array:
     """
     if any(not array.flags.c_contiguous for array in arrays):
         raise ValueError("only C-contiguous arrays can be summed in place")
-    sums = device.zeros((len(arrays), 2 * SUMS), np.uint32)
+    sums = device.zero_words(2 * SUMS * len(arrays), kept=True).reshape((len(arrays), 2 * SUMS))
     sizes = [int(array.nbytes) for array in arrays]
     words = [-(-size // _WORD) for size in sizes]
     tiles = [-(-count // TILE) for count in words]

@@ -12,7 +12,7 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
@@ -26,6 +26,7 @@ from auditkit.kernels.compile import OLDEST, Compiler, Nvrtc, cubin
 from auditkit.kernels.memory import Memory
 from auditkit.kernels.returned import Returned
 from auditkit.kernels.transfers import Transfers
+from auditkit.kernels.zero_pages import ZeroPages
 from auditkit.store.progress import Progress
 
 Array: TypeAlias = Any  # a C-contiguous cupy.ndarray: memory with a dtype and a shape
@@ -35,7 +36,7 @@ R = TypeVar("R")
 _MAX_GRID_X = (1 << 31) - 1
 _SHARED_ATTRIBUTE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _DEFAULT_SHARED = 48 * 1024  # bytes a kernel may have without asking
-_NOTHING: AbstractContextManager[Any] = nullcontext()
+_NOTHING: Any = nullcontext()
 
 
 class _Within(threading.local):
@@ -62,10 +63,13 @@ def _guarded(method: Callable[Concatenate[Device, P], R]) -> Callable[Concatenat
 
     @functools.wraps(method)
     def call(self: Device, /, *args: P.args, **options: P.kwargs) -> R:
-        self.check()
+        if self._lost is not None:
+            self.check()
         try:
-            with self._current():
-                return method(self, *args, **options)
+            if self._others and _within.device is not self:  # else it is the current device
+                with self._device:
+                    return method(self, *args, **options)
+            return method(self, *args, **options)
         except self.errors as error:
             raise self._verdict_of(error) from error
 
@@ -96,6 +100,7 @@ class Device:
         self.returned = Returned()  # what is to be compared before anything is downloaded
         self._others = count > 1
         self._inside = 0  # how many `use` are under way
+        self._zeros = ZeroPages()
         self._modules: dict[str, Any] = {}
         self._functions: dict[tuple[str, str], tuple[Any, int]] = {}
         self._memories: weakref.WeakSet[Memory] = weakref.WeakSet()
@@ -175,10 +180,12 @@ class Device:
         A limit is for both.
         """
         before, self._memory = self._memory, self._new_memory(beside=self._memory)
+        self._zeros.forget()
         try:
             yield self._memory
         finally:
             self._memory = before
+            self._zeros.forget()
 
     @contextmanager
     def use(self) -> Iterator[None]:
@@ -195,10 +202,6 @@ class Device:
                     _within.device = before
         except self.errors as error:
             raise self._verdict_of(error) from error
-
-    def _current(self) -> AbstractContextManager[Any]:
-        """Make this the current device, which costs more than a launch: only where there is another, outside `use`."""
-        return self._device if self._others and _within.device is not self else _NOTHING
 
     @_guarded
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
@@ -256,6 +259,7 @@ class Device:
 
     @_guarded
     def _release(self) -> None:
+        self._zeros.forget()
         self.returned.clear()
         self.pool.free_all_blocks()
         if "transfers" in self.__dict__:
@@ -277,6 +281,12 @@ class Device:
         array = self.empty(shape, dtype)
         self.clear(array)
         return array
+
+    def zero_words(self, count: int, *, kept: bool = False) -> Array:
+        """(count,) uint32 of zeros, small ones as parts of a page (ZeroPages); what is recorded clears its own."""
+        if self.recording:
+            return self.zeros((count,), np.uint32)
+        return self._zeros.take(count, lambda size: self.zeros((size,), np.uint32), kept=kept)
 
     @_guarded
     def clear(self, array: Array) -> None:

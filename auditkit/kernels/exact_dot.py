@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,4 +126,4 @@ def _launch(
 
 
 def _batch(x: Array) -> int:
-    return int(np.prod(x.shape[:-2], dtype=np.int64))
+    return math.prod(x.shape[:-2])

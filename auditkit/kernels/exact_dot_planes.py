@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -62,12 +63,12 @@ class Operand:
     heights: int
     share: int = 1
 
-    @property
+    @cached_property
     def padded(self) -> int:
         """Bytes that are read of a row of one plane."""
         return padded_length(self.length)
 
-    @property
+    @cached_property
     def arguments(self) -> tuple[Any, ...]:
         """What a kernel takes: OPERAND of cuda/exact_dot_operand.cuh."""
         strides = (np.int64(size) for size in (self.plane, self.matrix, self.block, self.heights))
@@ -118,12 +119,12 @@ class DeviceRows:
     rows: int
     length: int
 
-    @property
+    @cached_property
     def padded(self) -> int:
         """Bytes of a row of one plane."""
         return int(self.planes.shape[2])
 
-    @property
+    @cached_property
     def operand(self) -> Operand:
         """All of these rows for a dot."""
         block = _BLOCK_ROWS * self.padded

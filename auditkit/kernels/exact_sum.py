@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -91,26 +93,74 @@ def add_terms(
     return sums, read_words(device, tree_digests(device, lengths, rows, _hashing(device, status, unit)))
 
 
-def add_piece(
+def add_pieces(
+    device: Device,
+    status: Array,
+    totals: Sequence[Array | None],
+    terms: Sequence[Array],
+    unit: int,
+    digests: Sequence[TensorDigest],
+) -> list[Array]:
+    """`add_terms` of the next piece of each tensor, in place of its total if there is one; its digest goes on.
+
+    Whole tensors go by together in one launch. Does not wait, unless the host must hash a piece.
+    """
+    sums: list[Any] = [None] * len(terms)
+    together = [at for at, term in enumerate(terms) if _is_whole(term, digests[at])]
+    if together:
+        some = [totals[at] for at in together], [terms[at] for at in together], [digests[at] for at in together]
+        for at, made in zip(together, _add_tensors(device, status, *some, unit), strict=True):
+            sums[at] = made
+    for at, made in enumerate(sums):
+        if made is None:
+            sums[at] = _add_piece(device, status, totals[at], terms[at], unit, digests[at])
+    return sums
+
+
+def _is_whole(terms: Array, digest: TensorDigest) -> bool:
+    """Whether the piece is all of its tensor, and the device hashes it."""
+    return digest.key is None and 8 * int(terms.size) == digest.size and not digest.nbytes
+
+
+def _add_tensors(
+    device: Device,
+    status: Array,
+    totals: Sequence[Array | None],
+    terms: Sequence[Array],
+    digests: Sequence[TensorDigest],
+    unit: int,
+) -> list[Array]:
+    """The sums of whole tensors, by one launch, and the nodes of their digests."""
+    sums = [device.empty(term.shape, np.int64) if total is None else total
+            for total, term in zip(totals, terms, strict=True)]  # fmt: skip
+    counts = [blocks_of(digest.size) for digest in digests]
+    firsts, n = [0, *accumulate(counts)], len(terms)
+    words = [word for row in (*_rows(device, totals, terms, sums), firsts) for word in row]
+    table = device.upload(np.array(words, np.uint64))
+    found, nodes = device.empty((n, 8), np.uint32), device.empty((firsts[-1], 8), np.uint32)
+    _hashing(device, status, unit)(table[: _ROWS * n], table[_ROWS * n :], firsts[-1], nodes, found)
+    for at, (digest, count) in enumerate(zip(digests, counts, strict=True)):
+        if count == 1:
+            digest.end(found[at : at + 1])
+        else:
+            digest.go_on(nodes[firsts[at] : firsts[at + 1]], digest.size)
+    return sums
+
+
+def _add_piece(
     device: Device, status: Array, total: Array | None, terms: Array, unit: int, digest: TensorDigest
 ) -> Array:
-    """`add_terms` of the next piece of a tensor, in place of its total if there is one; `digest` goes on with them.
-
-    Does not wait, unless the host must hash the pieces.
-    """
+    """Of one tensor, a piece that is not all of it, or that the host must hash."""
     nbytes, totals = 8 * int(terms.size), [] if total is None else [total]
     if digest.key is not None or digest.is_on_host(nbytes):
         exact = terms if terms.dtype == np.int64 else to_fixed(device, status, terms, unit)
         digest.add(exact)
         return add_sums(device, status, totals, [exact], out=totals)[0] if totals else exact
     sums, chunks = total if total is not None else device.empty(terms.shape, np.int64), _hashing(device, status, unit)
-    if nbytes == digest.size and blocks_of(nbytes) == 1:
-        digest.end(tree_digests(device, [nbytes], _rows(device, totals, [terms], [sums]), chunks))
-        return sums
     first = digest.blocks
     check_part(nbytes, first, digest.size)
     begin = first * (BLOCK_BYTES // 8)  # the kernel is told of the whole tensor, and runs only the blocks that lie here
-    rows = [[digest.size // 8], *_rows(device, totals, [terms], [sums], begin)[1:], [-first]]
+    rows = [[digest.size // 8], *_rows(device, [total], [terms], [sums], begin)[1:], [-first]]
     words = device.upload(np.array(rows, np.int64).view(np.uint64).reshape(-1))
     nodes = device.empty((blocks_of(nbytes), 8), np.uint32)
     chunks(words[:-1], words[-1:], int(nodes.shape[0]), nodes, nodes)
@@ -119,21 +169,30 @@ def add_piece(
 
 
 def _rows(
-    device: Device, totals: Sequence[Array], terms: Sequence[Array], sums: Sequence[Array], begin: int = 0
+    device: Device, totals: Sequence[Array | None], terms: Sequence[Array], sums: Sequence[Array], begin: int = 0
 ) -> list[list[int]]:
-    """The table of the kernel `add_hashed`, of tensors of which these are the elements from number `begin` on."""
-    if any(not array.flags.c_contiguous for array in (*terms, *totals, *sums)):
+    """The table of the kernel `add_hashed`, of tensors of which these are the elements from number `begin` on.
+
+    totals: none at all, or one or None for each.
+    """
+    there = [total for total in totals if total is not None]
+    if any(not array.flags.c_contiguous for array in (*terms, *there, *sums)):
         raise ValueError("only C-contiguous arrays can be hashed in place")
     sizes = [int(array.size) for array in terms]
-    if any([int(array.size) for array in others] != sizes for others in (totals, sums) if others):
+    given = list(totals) or [None] * len(terms)
+    fits = len(given) == len(sums) == len(sizes) and all(
+        int(array.size) == size for arrays in (given, sums) for array, size in zip(arrays, sizes, strict=True)
+        if array is not None
+    )  # fmt: skip
+    if not fits:
         raise ValueError("totals and terms have different sizes")
 
-    def addresses(arrays: Sequence[Array]) -> list[int]:
-        return [device.address(array) - begin * int(array.itemsize) for array in arrays]
+    def addresses(arrays: Sequence[Array | None]) -> list[int]:
+        return [0 if array is None else device.address(array) - begin * int(array.itemsize) for array in arrays]
 
-    given = [(address, array.dtype) for address, array in zip(addresses(terms), terms, strict=True)]
-    products, exact = ([at if dtype == wanted else 0 for at, dtype in given] for wanted in (np.float32, np.int64))
-    return [sizes, products, exact, addresses(totals) or [0] * len(terms), addresses(sums)]
+    at = list(zip(addresses(terms), (array.dtype for array in terms), strict=True))
+    products, exact = ([place if dtype == kind else 0 for place, dtype in at] for kind in (np.float32, np.int64))
+    return [sizes, products, exact, addresses(given), addresses(sums)]
 
 
 def _hashing(device: Device, status: Array, unit: int) -> Callable[[Array, Array, int, Array, Array], None]:

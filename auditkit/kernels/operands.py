@@ -10,12 +10,13 @@ import numpy as np
 
 from auditkit.kernels import layout, product, rms_norm, swiglu
 from auditkit.kernels.device import Array, Device
-from auditkit.kernels.quantise import both_given, quantise_heads
+from auditkit.kernels.quantise import both_given, columns_given, quantise_heads
 from auditkit.kernels.rms_norm import RmsNormCache
 from auditkit.kernels.swiglu import SwigluCache
 from auditkit.numerics.f32_dot import BITS
 
 _KEPT = 14  # bits of which columns are kept rather than floats (product.quantise_keep)
+_PADDED = 128  # rows of products are as long, or multiples
 _MOST_ROWS = 1 << 32  # of heads, which a kernel divides in 32 bits
 
 
@@ -27,6 +28,14 @@ def rms_norm_keep(
         return rms_norm.rms_norm_both(device, status, x, weight, eps)
     y, cache = rms_norm.rms_norm_forward(device, x, weight, eps)
     return *product.quantise_keep(device, status, y, bits), cache
+
+
+def rms_norm_rows(device: Device, status: Array, x: Array, weight: Array, eps: np.float32, bits: int) -> Any:
+    """`quantise` of `rms_norm_forward`."""
+    width = int(x.shape[1])
+    if bits == _KEPT and width % _PADDED == 0 and rms_norm.holds(width):
+        return rms_norm.rms_norm_rows(device, status, x, weight, eps)
+    return product.quantise(device, status, rms_norm.rms_norm_forward(device, x, weight, eps)[0], bits)
 
 
 def merge_heads_keep(device: Device, status: Array, x: Array, bits: int) -> tuple[Any, Any]:
@@ -50,6 +59,21 @@ def swiglu_keep(device: Device, status: Array, gate: Array, up: Array, bits: int
         return *both_given(device, status, y, largest, bits), cache
     y, cache = swiglu.swiglu_forward(device, gate, up)
     return *product.quantise_keep(device, status, y, bits), cache
+
+
+def swiglu_rows(device: Device, status: Array, gate: Array, up: Array, bits: int) -> Any:
+    """`quantise` of `swiglu_forward`."""
+    if bits == _KEPT and swiglu.holds(int(gate.shape[1])):
+        return swiglu.swiglu_rows(device, status, gate, up)
+    return product.quantise(device, status, swiglu.swiglu_forward(device, gate, up)[0], bits)
+
+
+def swiglu_columns(device: Device, status: Array, gate: Array, up: Array, bits: int) -> tuple[Any, SwigluCache]:
+    """`swiglu_keep` without the rows: what is kept, cache."""
+    if bits == _KEPT:
+        y, cache, largest = swiglu.swiglu_forward_largest(device, gate, up)
+        return columns_given(device, status, y, largest, bits), cache
+    return swiglu.swiglu_forward(device, gate, up)
 
 
 def swiglu_backward_both(

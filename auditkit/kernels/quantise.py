@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,9 +29,9 @@ def empty_rows(device: Device, bits: int, batch: int, rows: int, length: int) ->
     return DeviceRows(planes, device.empty((batch * rows,), np.int32), bits, batch, rows, length)
 
 
-def longest_row() -> int:
-    """Elements of the longest row that a block holds, so that it is read once."""
-    return _PAIR_COLUMNS * _MOST_WARPS * HELD[-1]
+def longest_row(held: int = HELD[-1]) -> int:
+    """Elements of the longest row that a block holds, so that it is read once; held: pieces that a warp holds."""
+    return _PAIR_COLUMNS * _MOST_WARPS * held
 
 
 def quantise(device: Device, status: Array, x: Array, bits: int) -> DeviceRows:
@@ -40,15 +41,30 @@ def quantise(device: Device, status: Array, x: Array, bits: int) -> DeviceRows:
     if k > longest_row():
         _in_two_passes(device, status, "rows", (x,), (batch, m, k), rows, None)
         return rows
-    pieces = rows.padded // _PAIR_COLUMNS
-    warps = blocks_for(pieces, HELD[-1])
-    held = next(held for held in HELD if held * warps >= pieces)
-    pairs = blocks_for(batch * m, 2)
-    grid, block = (blocks_for(32 * pairs, _BLOCK), _BLOCK) if warps == 1 else (pairs, 32 * warps)
-    sizes = (np.int64(batch), np.int64(m), np.int64(k), np.int64(rows.padded), np.int32(warps))
-    args = (x, rows.exponents, rows.planes, status, *sizes)
-    device.launch("quantise", f"quantise_rows_{bits}_{held}", grid, block, args)
+    launch_rows(device, ("quantise", f"quantise_rows_{bits}"), (x,), rows, status, HELD)
     return rows
+
+
+def launch_rows(
+    device: Device,
+    kernels: tuple[str, str],
+    source: Sequence[Any],
+    rows: DeviceRows,
+    status: Array,
+    held: tuple[int, ...],
+) -> None:
+    """Fill in rows that a block holds (quantise_rows.cuh): by the kernel of an op whose name ends with the fewest
+    pieces of `held` that suffice.
+    """
+    pieces = rows.padded // _PAIR_COLUMNS
+    warps = blocks_for(pieces, held[-1])
+    least = next(count for count in held if count * warps >= pieces)
+    pairs = blocks_for(rows.batch * rows.rows, 2)
+    grid, block = (blocks_for(32 * pairs, _BLOCK), _BLOCK) if warps == 1 else (pairs, 32 * warps)
+    sizes = (rows.batch, rows.rows, rows.length, rows.padded)
+    args = (*source, rows.exponents, rows.planes, status, *(np.int64(size) for size in sizes), np.int32(warps))
+    op, name = kernels
+    device.launch(op, f"{name}_{least}", grid, block, args)
 
 
 def quantise_t(device: Device, status: Array, x: Array, bits: int) -> DeviceRows:
@@ -92,7 +108,7 @@ class Largest:
 
 def empty_largest(device: Device, count: int, columns: int) -> Largest:
     """Room for those of so many rows and columns; None for none."""
-    found = device.zeros((count + columns,), np.uint32)
+    found = device.zero_words(count + columns)
     return Largest(found[:count] if count else None, found[count:] if columns else None)
 
 
@@ -121,6 +137,14 @@ def both_given(
     rows, columns = empty_rows(device, bits, 1, m, k), empty_rows(device, bits, 1, k, m)
     _second_pass(device, status, (op, f"{op}_both_{bits}"), (x, *more), largest, (1, m, k), rows, columns)
     return rows, columns
+
+
+def columns_given(device: Device, status: Array, x: Array, largest: Largest, bits: int) -> DeviceRows:
+    """`quantise_t` of x (M, K) float32 whose columns' largest magnitudes are known."""
+    m, k = (int(size) for size in x.shape)
+    columns = empty_rows(device, bits, 1, k, m)
+    _second_pass(device, status, ("quantise", f"quantise_columns_{bits}"), (x,), largest, (1, m, k), None, columns)
+    return columns
 
 
 def _in_two_passes(
@@ -175,4 +199,5 @@ def _out(largest: Array | None, made: DeviceRows | None) -> tuple[Any, ...]:
 
 def _sizes(x: Array) -> tuple[int, int, int]:
     """Matrices, rows and columns of x (..., M, K)."""
-    return int(np.prod(x.shape[:-2], dtype=np.int64)), int(x.shape[-2]), int(x.shape[-1])
+    *matrices, m, k = x.shape
+    return math.prod(matrices), m, k

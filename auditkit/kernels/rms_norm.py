@@ -11,7 +11,7 @@ import numpy as np
 from auditkit.kernels.device import Array, Device
 from auditkit.kernels.exact_dot_planes import DeviceRows
 from auditkit.kernels.exact_sum import small_term
-from auditkit.kernels.quantise import both_given, empty_largest
+from auditkit.kernels.quantise import both_given, empty_largest, empty_rows
 from auditkit.kernels.row_sum import WARP, RowShape, held_kind, padded_width, team_for
 
 _NONE = np.uint64(0)  # a null pointer
@@ -71,6 +71,22 @@ def rms_norm_both(
         kernel = f"rms_norm_largest_{held_kind(width, chosen.team, _HELD)}"
         device.launch("rms_norm", kernel, grid, chosen.block, args)
     return *both_given(device, status, x, largest, 14, "rms_norm", (rstd, weight)), RmsNormCache(x, rstd)
+
+
+def rms_norm_rows(
+    device: Device, status: Array, x: Array, weight: Array, eps: np.float32, *, shape: RowShape | None = None
+) -> DeviceRows:
+    """Rows of `rms_norm_forward` in fixed point of 14 bits, each read once; the floats themselves are never stored.
+
+    For widths that `holds` says, multiples of 128. A non-finite element sets `status`.
+    """
+    rows, width = (int(size) for size in x.shape)
+    chosen = shape or _shape(width, _HELD[-1])
+    made, rstd = empty_rows(device, 14, 1, rows, width), device.empty((rows,), np.float32)
+    args = (x, weight, rstd, made.exponents, made.planes, status, np.float32(eps), *_sizes(rows, width))
+    kernel = f"rms_norm_rows_14_{held_kind(width, chosen.team, _HELD)}"
+    device.launch("rms_norm", kernel, chosen.blocks(rows), chosen.block, (*args, np.int32(chosen.team)))
+    return made
 
 
 def holds(width: int) -> bool:

@@ -9,9 +9,11 @@ import numpy as np
 
 from auditkit.kernels.device import Array, Device
 from auditkit.kernels.elementwise import BLOCK, launch_quads
-from auditkit.kernels.quantise import Largest, empty_largest, strips
+from auditkit.kernels.exact_dot_planes import DeviceRows
+from auditkit.kernels.quantise import Largest, empty_largest, empty_rows, launch_rows, longest_row, strips
 
 _STRIP = 128  # columns that a block of the kernels named _largest takes
+_HELD = (1, 2, 4)  # times as many of two rows' 64 columns that a warp of the kernels named _rows may hold
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,22 @@ def swiglu_backward_largest(
     args = (dy, cache.gate, cache.up, dgate, dup, *_found(of_gate), *_found(of_up), *strip)
     device.launch("swiglu", "swiglu_backward_largest", grid, BLOCK, args)
     return made[0], made[1]
+
+
+def swiglu_rows(device: Device, status: Array, gate: Array, up: Array) -> DeviceRows:
+    """Rows of `swiglu_forward` in fixed point of 14 bits; the floats themselves are never stored.
+
+    For widths that `holds` says. A non-finite element sets `status`.
+    """
+    m, k = (int(size) for size in gate.shape)
+    rows = empty_rows(device, 14, 1, m, k)
+    launch_rows(device, ("swiglu", "swiglu_rows_14"), (gate, up), rows, status, _HELD)
+    return rows
+
+
+def holds(width: int) -> bool:
+    """Whether a block of `swiglu_rows` holds a row of this width."""
+    return width <= longest_row(_HELD[-1])
 
 
 def _found(largest: Largest) -> tuple[Any, ...]:

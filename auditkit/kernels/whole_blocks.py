@@ -86,7 +86,7 @@ class WholeBlocks:
     @property
     def elsewhere(self) -> int:
         """Bytes of the pools beside this one."""
-        return sum(int(pool.total_bytes()) for pool in self._beside)
+        return sum(int(pool.total_bytes()) for pool in self._beside) if len(self._beside) else 0
 
     @property
     def _all(self) -> list[Any]:

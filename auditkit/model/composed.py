@@ -27,6 +27,10 @@ class ComposedOps:
         y, cache = self.rms_norm_forward(x, weight, eps)
         return *self.quantise_keep(y, bits), cache
 
+    def rms_norm_rows(self: Any, x: F32, weight: F32, eps: np.float32, bits: int) -> Any:
+        """`rms_norm_forward`, then `quantise`."""
+        return self.quantise(self.rms_norm_forward(x, weight, eps)[0], bits)
+
     def rms_norm_backward_add(
         self: Any, dys: Sequence[F32], weight: F32, cache: Any, residual: F32 | None
     ) -> tuple[F32, I64]:
@@ -38,6 +42,14 @@ class ComposedOps:
         """`swiglu_forward`, then `quantise_keep`."""
         y, cache = self.swiglu_forward(gate, up)
         return *self.quantise_keep(y, bits), cache
+
+    def swiglu_rows(self: Any, gate: F32, up: F32, bits: int) -> Any:
+        """`swiglu_forward`, then `quantise`."""
+        return self.quantise(self.swiglu_forward(gate, up)[0], bits)
+
+    def swiglu_columns(self: Any, gate: F32, up: F32, bits: int) -> Any:
+        """`swiglu_forward`, whose result stands for its columns."""
+        return self.swiglu_forward(gate, up)
 
     def swiglu_backward_both(self: Any, dy: F32, cache: Any, bits: int) -> Any:
         """`swiglu_backward`, then `quantise_both` of each result."""

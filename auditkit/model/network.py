@@ -112,17 +112,24 @@ class Network:
 
     def layer_forward(self, x: F32, prefix: str, batch: int) -> tuple[F32, Any]:
         """x (N, C) -> (N, C): x + attention(norm(x)), then x + mlp(norm(x)); and the cache for `layer_backward`."""
-        x, rows, cache = self.layer_cache(x, prefix, batch)
-        return self.ops.add(x, self.ops.dot(rows, self.prepared.rows[prefix + "mlp.down_proj.weight"])), cache
+        x, gate, up, kept, caches = self._until_swiglu(x, prefix, batch)
+        rows, mlp = self._mlp_inner(gate, up, kept, prefix + "mlp.")
+        del gate, up, kept  # before the product needs memory
+        return self.ops.add(x, self.ops.dot(rows, self.prepared.rows[prefix + "mlp.down_proj.weight"])), (*caches, mlp)
 
-    def layer_cache(self, x: F32, prefix: str, batch: int) -> tuple[F32, Any, Any]:
-        """`layer_forward` without its last product: x after the attention, what would enter the product, the cache."""
+    def layer_cache(self, x: F32, prefix: str, batch: int) -> Any:
+        """The cache of `layer_forward`, without its last product and the rows that enter it."""
+        _, gate, up, kept, caches = self._until_swiglu(x, prefix, batch)
+        return (*caches, (kept, *self.ops.swiglu_columns(gate, up, self.bits)))
+
+    def _until_swiglu(self, x: F32, prefix: str, batch: int) -> tuple[F32, F32, F32, Any, tuple[Any, ...]]:
+        """x after the attention; gate and up (N, F), and what is kept of the rows that gave them; the caches so far."""
         rows, kept, norm1 = self.norm_keep(x, prefix + "input_layernorm.weight", self.bits)
         attended, attention = self._attention_forward(rows, kept, prefix + "self_attn.", batch)
         (mid,) = self.results.made(MID, lambda: [self._projected(x, attended, prefix)])
         rows, kept, norm2 = self.norm_keep(mid, prefix + "post_attention_layernorm.weight", self.bits)
-        rows, mlp = self._mlp_inner(rows, kept, prefix + "mlp.")
-        return mid, rows, (norm1, attention, norm2, mlp)
+        gate, up = self._gate_and_up(rows, prefix + "mlp.")
+        return mid, gate, up, kept, (norm1, attention, norm2)
 
     def _projected(self, x: F32, attended: Any, prefix: str) -> F32:
         """x (N, C) and the output projection of the rows of an attention's output (N, H * D)."""
@@ -222,16 +229,19 @@ class Network:
         joined: F32 = self.ops.join_rows([part.reshape(-1, shape[-1]) for part in parts]).reshape(shape)
         return joined
 
-    def _mlp_inner(self, rows: Any, kept: Any, prefix: str) -> tuple[Any, Any]:
-        """Rows of the normed input (N, C), and what is kept of it -> the rows of the last product's operand (N, F)."""
-        ops = self.ops
-        made, weights = self.results.made, self.prepared.rows
-        (gate,) = made(GATE, lambda: [ops.dot(rows, weights[prefix + "gate_proj.weight"])])  # (N, F)
+    def _gate_and_up(self, rows: Any, prefix: str) -> tuple[F32, F32]:
+        """Rows of the normed input (N, C) -> what enters the SwiGLU, (N, F) each."""
+        made, ops, weights = self.results.made, self.ops, self.prepared.rows
+        (gate,) = made(GATE, lambda: [ops.dot(rows, weights[prefix + "gate_proj.weight"])])
         (up,) = made(UP, lambda: [ops.dot(rows, weights[prefix + "up_proj.weight"])])
+        return gate, up
+
+    def _mlp_inner(self, gate: F32, up: F32, kept: Any, prefix: str) -> tuple[Any, Any]:
+        """The rows of the last product's operand (N, F), and the cache."""
         if self.runs_again:
-            return ops.quantise(ops.swiglu_forward(gate, up)[0], self.bits), None
-        inner, y, cache = ops.swiglu_keep(gate, up, self.bits)
-        return inner, (kept, y, cache)
+            return self.ops.swiglu_rows(gate, up, self.bits), None
+        rows, y, cache = self.ops.swiglu_keep(gate, up, self.bits)
+        return rows, (kept, y, cache)
 
     def _mlp_backward(self, dout: F32, prefix: str, cache: Any) -> list[F32]:
         """As `_attention_backward`."""
@@ -265,8 +275,7 @@ class Network:
     def norm_keep(self, x: F32, weight: str, bits: int) -> tuple[Any, Any, Any]:
         """`norm` for products of so many bits: rows of the result, what is kept for its columns, and the cache."""
         if self.runs_again:
-            y, cache = self.norm(x, weight)
-            return self.ops.quantise(y, bits), None, cache
+            return self.ops.rms_norm_rows(x, self.prepared.params[weight], self.eps, bits), None, None
         return self.ops.rms_norm_keep(x, self.prepared.params[weight], self.eps, bits)
 
     def norm_backward(self, dy: F32, weight: str, cache: Any) -> F32:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,19 +47,31 @@ class PieceSums:
         self._counts: dict[str, int] = {}
         self._open: dict[str, list[Any]] = {}
 
-    def add(self, key: str, terms: F32 | I64, digest: TensorDigest) -> None:
-        """Add the sums of the next micro-batch to those of a piece, and hash them, the next ones of their tensor.
+    def add(self, pieces: Sequence[tuple[str, F32 | I64, TensorDigest]]) -> None:
+        """Add the sums of the next micro-batch to those of some pieces, and hash them, the next ones of their tensors.
 
-        terms: int64 sums, or float32 that stand for them. Raises NonFinite.
+        pieces: key, terms and digest of each; terms: int64 sums, or float32 that stand for them. Raises NonFinite.
         """
-        count = self._counts.get(key, 0)
+        if self._radices:
+            for key, terms, digest in pieces:
+                held = self._held(key)
+                self._put(key, self._folded(held, self._counts.get(key, 0), terms, digest))
+            return
+        totals = [next(iter(self._held(key)), None) for key, _, _ in pieces]
+        terms_of, digests = [terms for _, terms, _ in pieces], [digest for _, _, digest in pieces]
+        made = self._ops.add_pieces(totals, terms_of, GRADIENT_UNIT, digests)
+        for (key, _, _), sums in zip(pieces, made, strict=True):
+            self._put(key, [sums])
+
+    def _held(self, key: str) -> list[Any]:
         held = self._open.pop(key, None)
-        if held is None and count:
+        if held is None and self._counts.get(key, 0):
             held = self._shelf.get(key)
-        if held is None:
-            held = []
-        self._open[key] = self._take(held, count, terms, digest)
-        self._counts[key] = count + 1
+        return held or []
+
+    def _put(self, key: str, held: list[Any]) -> None:
+        self._open[key] = held
+        self._counts[key] = self._counts.get(key, 0) + 1
 
     def expect(self, keys: Iterable[str]) -> None:
         """The next micro-batches' sums of these pieces will soon be added."""
@@ -84,10 +96,8 @@ class PieceSums:
             return self._ops.from_fixed(held, GRADIENT_UNIT)[0]
         return self._fold(held, self._counts[key]).total()
 
-    def _take(self, held: list[Any], count: int, terms: F32 | I64, digest: TensorDigest) -> list[Any]:
-        if not self._radices:
-            return [self._ops.add_piece(held[0] if held else None, terms, GRADIENT_UNIT, digest)]
-        sums = self._ops.add_piece(None, terms, GRADIENT_UNIT, digest)
+    def _folded(self, held: list[Any], count: int, terms: F32 | I64, digest: TensorDigest) -> list[Any]:
+        (sums,) = self._ops.add_pieces([None], [terms], GRADIENT_UNIT, [digest])
         fold = self._fold(held, count)
         fold.push(self._ops.from_fixed([sums], GRADIENT_UNIT)[0])
         return fold.held()

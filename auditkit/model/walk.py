@@ -47,6 +47,7 @@ class MicroBatch:
         self.digests: dict[str, TensorDigest] = {}
         self.caches: list[Any] = []
         self.counts: list[int] = []  # arrays of each result that is kept of a layer
+        self.waiting: list[tuple[str, Any, TensorDigest]] = []  # gradients that are still to be added to the sums
 
     def key(self, what: object) -> str:
         """What an array of this micro-batch is called on a shelf."""
@@ -116,11 +117,13 @@ class Walk:
         return pieces_of(self._specs[name], self._plan.cuts.rows)
 
     def _network(self, batch: MicroBatch, kept: KeptResults | None = None, *, runs_again: bool = False) -> Network:
-        """A network whose gradients go to the sums, and are forgotten, as soon as they are final."""
+        """A network whose gradients are to go to the sums together, and then are forgotten (`_add_waiting`)."""
 
         def take(name: str, sums: F32 | I64) -> None:
             del grads[name]
-            self._add(batch, name, 0, sums)
+            self._wait(batch, name, 0, sums)
+            if sum(int(terms.nbytes) for _, terms, _ in batch.waiting) > self._ops.waiting_terms:
+                self._add_waiting(batch)
 
         network = Network(
             self._weights.prepared,
@@ -146,9 +149,6 @@ class Walk:
         held = self._held(batch, what)
         self._inputs.drop(batch.key(what))
         return held
-
-    def _put(self, batch: MicroBatch, what: object, *arrays: Any) -> None:
-        self._inputs.put(batch.key(what), arrays)
 
     def _in_turn(
         self, batches: list[MicroBatch], what: Keys = (), then: Keys = (), later: Sequence[Callable[[], None]] = ()
@@ -179,13 +179,7 @@ class Walk:
         self._weights.stage([EMBED], self._layers[0])
         table = self._weights.prepared.params[EMBED]
         for batch in self._in_turn(batches, later=self._bring(self._layers[0])):
-            self._enter(batch, 0, self._ops.embedding_forward(batch.inputs, table))
-
-    def _enter(self, batch: MicroBatch, layer: int, x: F32) -> None:
-        """x enters a layer next; where that is run again, it is kept until then."""
-        batch.passing = x
-        if self._plan.recompute and layer < len(self._layers):
-            self._put(batch, layer, x)
+            batch.passing = self._ops.embedding_forward(batch.inputs, table)
 
     def _forward(self, layer: int, batches: list[MicroBatch]) -> None:
         after = self._layers[layer + 1] if layer + 1 < len(self._layers) else [self._head_name, FINAL_NORM]
@@ -194,14 +188,14 @@ class Walk:
             again = self._plan.recompute
             kept = KeptResults(self._plan.keep if again else ())
             network = self._network(batch, kept, runs_again=again)
-            x, cache = network.layer_forward(batch.passed(), layer_prefix(layer), batch.size)
+            x = batch.passed()
+            batch.passing, cache = network.layer_forward(x, layer_prefix(layer), batch.size)
             if again:
                 batch.counts = kept.counts
-                self._put(batch, _kept(layer), *kept.arrays)
+                self._inputs.put(batch.key(layer), [x, *kept.arrays])
             else:
                 batch.caches.append(cache)
-            del network, cache, kept
-            self._enter(batch, layer + 1, x)
+            del network, cache, kept, x
 
     def _backward(self, layer: int, batches: list[MicroBatch]) -> None:
         after = self._layers[layer - 1] if layer else []
@@ -214,21 +208,22 @@ class Walk:
         for batch in self._in_turn(batches, self._needs(layer), self._needs(layer - 1), later):
             network, prefix = self._network(batch), layer_prefix(layer)
             if self._plan.recompute:
-                (x,), kept = self._take(batch, layer), self._take(batch, _kept(layer))
+                x, *kept = self._take(batch, layer)
                 self._stage(AGAIN)
                 again = self._network(batch, KeptResults(self._plan.keep, kept, batch.counts))
-                cache = again.layer_cache(x, prefix, batch.size)[-1]
+                cache = again.layer_cache(x, prefix, batch.size)
                 del x, kept, again
             else:
                 cache = batch.caches.pop()
             self._stage(BACKWARD)
             batch.passing = network.layer_backward(batch.passed(), prefix, cache)
+            self._add_waiting(batch)
             del cache
         self._sums.settle()
 
     def _needs(self, layer: int) -> Keys:
         """What a micro-batch takes from the shelf in the backward pass of a layer."""
-        return (layer, _kept(layer)) if layer >= 0 and self._plan.recompute else ()
+        return (layer,) if layer >= 0 and self._plan.recompute else ()
 
     @property
     def _once(self) -> bool:
@@ -251,9 +246,10 @@ class Walk:
             if self._once:
                 self._head_sums(batch, y, gradients)
             else:
-                self._put(batch, "head", y, kept)
+                self._inputs.put(batch.key("head"), [y, kept])
             del y, kept, gradients
             batch.passing = network.norm_backward(dy, FINAL_NORM, cache)
+            self._add_waiting(batch)
         self._sums.settle()
 
     def _head_sums(self, batch: MicroBatch, y: F32, gradients: list[F32]) -> None:
@@ -361,14 +357,19 @@ class Walk:
 
     def _add(self, batch: MicroBatch, name: str, number: int, sums: F32 | I64) -> None:
         """Add and hash a gradient, or the next piece of one; nobody waits for its digest before the end."""
+        self._wait(batch, name, number, sums)
+        self._add_waiting(batch)
+
+    def _wait(self, batch: MicroBatch, name: str, number: int, sums: F32 | I64) -> None:
         if name not in batch.digests:
             batch.digests[name] = self._ops.TensorDigest(8 * _elements(self._specs[name]))
-        self._sums.add(f"{name}.{number}", sums, batch.digests[name])
+        batch.waiting.append((f"{name}.{number}", sums, batch.digests[name]))
 
-
-def _kept(layer: int) -> str:
-    """What the results of a layer are called that are kept besides its input."""
-    return f"{layer}.kept"
+    def _add_waiting(self, batch: MicroBatch) -> None:
+        """Add and hash the gradients that wait: together, since a matrix alone may leave much of a card idle."""
+        if batch.waiting:
+            waiting, batch.waiting = batch.waiting, []
+            self._sums.add(waiting)
 
 
 def _layer_of(key: str) -> int:

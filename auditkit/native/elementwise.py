@@ -21,7 +21,7 @@ class Elementwise:
     """The ops of one library that treat elements or rows alone."""
 
     OPS = (
-        "to_fixed", "add_terms", "add_piece", "squares", "rms_norm_forward", "rms_norm_backward", "swiglu_forward",
+        "to_fixed", "add_terms", "add_pieces", "squares", "rms_norm_forward", "rms_norm_backward", "swiglu_forward",
         "swiglu_backward", "cross_entropy", "cross_entropy_rows",
     )  # fmt: skip
 
@@ -48,9 +48,11 @@ class Elementwise:
         """As lists.add_terms."""
         return lists.add_terms(totals, terms, unit, each, out=out, fixed=self.to_fixed)
 
-    def add_piece(self, total: I64 | None, terms: F32 | I64, unit: int, digest: Hashing) -> I64:
-        """As lists.add_piece."""
-        return lists.add_piece(total, terms, unit, digest, self.to_fixed)
+    def add_pieces(
+        self, totals: Sequence[I64 | None], terms: Sequence[F32 | I64], unit: int, digests: Sequence[Hashing]
+    ) -> list[I64]:
+        """As lists.add_pieces."""
+        return lists.add_pieces(totals, terms, unit, digests, self.to_fixed)
 
     def squares(self, grads: Sequence[F32], each: Each = map) -> int:
         """As lists.squares."""

@@ -20,8 +20,8 @@ class Operands:
     """The compositions of one library's ops."""
 
     OPS = (
-        "merge_heads_keep", "merge_heads_both", "rms_norm_keep", "rms_norm_backward_add", "swiglu_keep",
-        "swiglu_backward_both",
+        "merge_heads_keep", "merge_heads_both", "rms_norm_keep", "rms_norm_rows", "rms_norm_backward_add",
+        "swiglu_keep", "swiglu_rows", "swiglu_columns", "swiglu_backward_both",
     )  # fmt: skip
 
     def __init__(self, products: Products, elementwise: Elementwise) -> None:
@@ -40,6 +40,10 @@ class Operands:
         y, cache = self._elementwise.rms_norm_forward(x, weight, eps)
         return *self._products.quantise_keep(y, bits), cache
 
+    def rms_norm_rows(self, x: F32, weight: F32, eps: np.float32, bits: int) -> Any:
+        """As operands.rms_norm_rows."""
+        return self._products.quantise(self._elementwise.rms_norm_forward(x, weight, eps)[0], bits)
+
     def rms_norm_backward_add(
         self, dys: Sequence[F32], weight: F32, cache: Any, residual: F32 | None
     ) -> tuple[F32, I64]:
@@ -51,6 +55,14 @@ class Operands:
         """As operands.swiglu_keep."""
         y, cache = self._elementwise.swiglu_forward(gate, up)
         return self._products.weight_rows(y, bits), y, cache
+
+    def swiglu_rows(self, gate: F32, up: F32, bits: int) -> Any:
+        """As operands.swiglu_rows."""
+        return self._products.quantise(self._elementwise.swiglu_forward(gate, up)[0], bits)
+
+    def swiglu_columns(self, gate: F32, up: F32, bits: int) -> tuple[F32, SwigluCache]:
+        """As operands.swiglu_columns."""
+        return self._elementwise.swiglu_forward(gate, up)
 
     def swiglu_backward_both(self, dy: F32, cache: Any, bits: int) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
         """As operands.swiglu_backward_both."""

@@ -80,12 +80,19 @@ def _add_terms(ops: Any, place: Place) -> Outputs:
 
 
 @_probe
-def _add_piece(ops: Any, place: Place) -> Outputs:
-    block, total = 16_384, _integers() >> 1  # elements of a block of 128 KiB
-    products, digest = floats(47, block + total.size, low=-149, high=4), ops.TensorDigest(8 * (block + total.size))
-    yield ops.add_piece(None, place(products[:block]), GRADIENT_UNIT, digest)
-    yield ops.add_piece(place(total), place(products[block:]), GRADIENT_UNIT, digest)
-    yield digest.digest()
+def _add_pieces(ops: Any, place: Place) -> Outputs:
+    block, terms = 16_384, _integers() >> 1  # elements of a block of 128 KiB
+    products = floats(47, block + terms.size, low=-149, high=4)
+    digests = [ops.TensorDigest(8 * size) for size in (products.size, products.size, terms.size)]
+    first, last, totals = (
+        products[:block],
+        products[block:],
+        [place(terms.copy()) for _ in range(2)],
+    )  # added to in place
+    whole = place(products)
+    yield from ops.add_pieces([None, None, totals[0]], [place(first), whole, place(terms)], GRADIENT_UNIT, digests)
+    yield from ops.add_pieces(totals[1:], [place(last)], GRADIENT_UNIT, digests[:1])
+    yield from (digest.digest() for digest in digests)
 
 
 @_probe

@@ -62,19 +62,22 @@ def add_terms(
     return [sums for sums, _ in made], [found for _, found in made]
 
 
-def add_piece(
-    total: I64 | None,
-    terms: F32 | I64,
+def add_pieces(
+    totals: Sequence[I64 | None],
+    terms: Sequence[F32 | I64],
     unit: int,
-    digest: Hashing,
+    digests: Sequence[Hashing],
     fixed: Callable[[F32, int], I64] | None = None,
-) -> I64:
-    """As `add_terms`, of the next piece of a tensor: in place of the total, if there is one, and `digest` goes on with
-    the terms. Raises NonFinite.
+) -> list[I64]:
+    """As `add_terms`, of the next piece of each of several tensors: in place of its total, if there is one, and its
+    digest goes on with the terms. Raises NonFinite.
     """
-    exact = _exact(terms, unit, fixed)
-    digest.add(exact)
-    return exact if total is None else exact_sum.add_sums(total, exact, total)
+    found = []
+    for total, piece, digest in zip(totals, terms, digests, strict=True):
+        exact = _exact(piece, unit, fixed)
+        digest.add(exact)
+        found.append(exact if total is None else exact_sum.add_sums(total, exact, total))
+    return found
 
 
 def _exact(terms: F32 | I64, unit: int, fixed: Callable[[F32, int], I64] | None) -> I64:

@@ -47,5 +47,11 @@ _operands("kept_columns", (9, 8), lambda o, p, b: _kept(o, o.quantise_keep(p(row
 _operands("merge_heads_keep", (9, 6), lambda o, p, b: _kept(o, o.merge_heads_keep(p(floats(48, 2, 3, 3, 3)), b), b))
 _operands("merge_heads_both", (9, 6), lambda o, p, b: o.merge_heads_both(p(floats(49, 2, 3, 3, 3)), b))
 _operands("rms_norm_keep", (8, 8), lambda o, p, b: _kept(o, o.rms_norm_keep(p(rows(8)), p(floats(15, 8)), EPS, b), b))
+_operands("rms_norm_rows", (8,), lambda o, p, b: (o.rms_norm_rows(p(rows(8)), p(floats(15, 8)), EPS, b),))
+_operands("swiglu_rows", (12,), lambda o, p, b: (o.swiglu_rows(p(rows(12)), p(floats(24, 8, 12)), b),))
+_operands(
+    "swiglu_columns", (8,),
+    lambda o, p, b: (o.kept_columns(o.swiglu_columns(p(rows(12)), p(floats(24, 8, 12)), b)[0], b),),
+)  # fmt: skip
 _operands("swiglu_keep", (12, 8), lambda o, p, b: _kept(o, o.swiglu_keep(p(rows(12)), p(floats(24, 8, 12)), b), b))
 _operands("swiglu_backward_both", (12, 8, 12, 8), _swiglu_both)

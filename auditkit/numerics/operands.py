@@ -31,6 +31,11 @@ def rms_norm_keep(x: F32, weight: F32, eps: np.float32, bits: int) -> tuple[Any,
     return *product.quantise_keep(y, bits), cache
 
 
+def rms_norm_rows(x: F32, weight: F32, eps: np.float32, bits: int) -> Any:
+    """`quantise` of `rms_norm_forward`."""
+    return product.quantise(rms_norm_forward(x, weight, eps)[0], bits)
+
+
 def rms_norm_backward_add(
     dys: Sequence[F32], weight: F32, cache: RmsNormCache, residual: F32 | None
 ) -> tuple[F32, I64]:
@@ -51,6 +56,16 @@ def swiglu_keep(gate: F32, up: F32, bits: int) -> tuple[Any, F32, SwigluCache]:
     """
     y, cache = swiglu_forward(gate, up)
     return product.quantise_both(y, bits)[0], y, cache
+
+
+def swiglu_rows(gate: F32, up: F32, bits: int) -> Any:
+    """`quantise` of `swiglu_forward`."""
+    return product.quantise(swiglu_forward(gate, up)[0], bits)
+
+
+def swiglu_columns(gate: F32, up: F32, bits: int) -> tuple[F32, SwigluCache]:
+    """`swiglu_keep` without the rows: what is kept, cache."""
+    return swiglu_forward(gate, up)
 
 
 def swiglu_backward_both(dy: F32, cache: SwigluCache, bits: int) -> tuple[tuple[Any, Any], tuple[Any, Any]]:

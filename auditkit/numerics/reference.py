@@ -20,14 +20,17 @@ from auditkit.numerics.layout import (
     read_digests,
     split_heads,
 )
-from auditkit.numerics.lists import adamw, add_piece, add_sums, add_terms, from_fixed, largest, squares
+from auditkit.numerics.lists import adamw, add_pieces, add_sums, add_terms, from_fixed, largest, squares
 from auditkit.numerics.operands import (
     merge_heads_both,
     merge_heads_keep,
     rms_norm_backward_add,
     rms_norm_keep,
+    rms_norm_rows,
     swiglu_backward_both,
+    swiglu_columns,
     swiglu_keep,
+    swiglu_rows,
 )
 from auditkit.numerics.product import (
     attention_again,
@@ -48,13 +51,14 @@ from auditkit.numerics.schedule import learning_rate
 from auditkit.numerics.swiglu import swiglu_backward, swiglu_forward
 
 name = "numpy"
+waiting_terms = 0
 
 __all__ = [
     "TensorDigest",
     "add",
     "adamw",
     "adamw_scalars",
-    "add_piece",
+    "add_pieces",
     "add_sums",
     "add_terms",
     "attention_again",
@@ -83,6 +87,7 @@ __all__ = [
     "merge_heads_both",
     "merge_heads_keep",
     "name",
+    "waiting_terms",
     "norm_from_squares",
     "place",
     "quantise",
@@ -94,6 +99,7 @@ __all__ = [
     "rms_norm_backward_add",
     "rms_norm_forward",
     "rms_norm_keep",
+    "rms_norm_rows",
     "rope_backward",
     "rope_forward",
     "rope_table",
@@ -102,7 +108,9 @@ __all__ = [
     "swiglu_backward",
     "swiglu_backward_both",
     "swiglu_forward",
+    "swiglu_columns",
     "swiglu_keep",
+    "swiglu_rows",
     "to_fixed",
     "weight_rows",
     "weight_rows_t",

@@ -91,9 +91,12 @@ def _swiglu(ops: Any, place: Place) -> Outputs:
     gate, up = place(floats(94, 64, 256)), place(floats(95, 64, 256))
     cache = ops.swiglu_forward(gate, up)[1]
     for bits in FX:
-        rows, kept, _ = ops.swiglu_keep(gate, place(_peaks(96, 64, 256)), bits)
+        peaks = place(_peaks(96, 64, 256))
+        rows, kept, _ = ops.swiglu_keep(gate, peaks, bits)
         of_gate, of_up = ops.swiglu_backward_both(place(_peaks(97, 64, 256)), cache, bits)
         yield from _shown(ops, place, bits, rows, ops.kept_columns(kept, bits), *of_gate, *of_up)
+        columns = ops.kept_columns(ops.swiglu_columns(gate, peaks, bits)[0], bits)
+        yield from _shown(ops, place, bits, ops.swiglu_rows(gate, peaks, bits), columns)
 
 
 def _rms_norm(ops: Any, place: Place) -> Outputs:
@@ -108,6 +111,7 @@ def _rms_norm(ops: Any, place: Place) -> Outputs:
         rows, kept, _ = ops.rms_norm_keep(x, weight, EPS, 14)
         yield ops.dot(rows, ops.quantise(place(floats(71, 2, width)), 14))
         yield ops.dot(ops.kept_columns(kept, 14), ops.quantise(place(floats(72, 2, 2)), 14))
+        yield ops.dot(ops.rms_norm_rows(x, weight, EPS, 14), ops.quantise(place(floats(71, 2, width)), 14))
 
 
 def _attention(ops: Any, place: Place) -> Outputs:

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from auditkit.formats.recipe import Recipe
+from auditkit.kernels.backend import WAITING_TERMS
 from auditkit.model.kept_results import ATTENTION, GATE, KEYS, MID, QUERIES, UP, VALUES
 from auditkit.model.params import ParamSpec, layer_prefix, parameter_count, parameter_table
 from auditkit.model.plan import Place, Plan
@@ -93,6 +94,11 @@ class Sizes:
     def terms(self) -> int:
         """Bytes an element of a gradient's terms: none on a card, which adds and hashes them, but for a fold."""
         return 0 if self.cuda and not self.recipe.numerics.fold else 8
+
+    @cached_property
+    def waiting(self) -> int:
+        """Elements of a layer's gradients that wait to be added: on a card all of them, if they are few."""
+        return min(self.layer, WAITING_TERMS // 4 + self.matrix) if self.cuda else self.matrix
 
     def row_bytes(self, bits: int) -> int:
         """Bytes an element of rows in fixed point; the product f32 rounds nothing, but turns its operands."""
@@ -340,7 +346,7 @@ def _stages(sizes: Sizes, plan: Plan, rows: int) -> dict[str, int]:
     settled = copies[plan.sums] * sizes.sum_bytes * sizes.layer
     piece = sizes.sum_bytes * rows * recipe.model.hidden_size
     of_tables = (1 if plan.table_sums == "host" else 0) * piece * (1 if once else sizes.tables)
-    gradient = (4 + sizes.terms + (0 if cuda else 8)) * sizes.matrix
+    gradient = 4 * sizes.waiting + (sizes.terms + (0 if cuda else 8)) * sizes.matrix
     layer = (bring + soon) * sizes.layer + sizes.rows_of_layer + settled + gradient + sizes.work(cuts.key_heads)
     layer += (sizes.cache if plan.recompute else 0) + 3 * x
     if once:

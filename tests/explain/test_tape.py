@@ -31,7 +31,10 @@ COMPOSED = {
     "swiglu_backward_both", "add_terms",
 }  # fmt: skip
 # Only a step that is taken a layer at a time calls these, and a trace is of one that is not.
-IN_PIECES = {"attention_again", "columns", "join_rows", "cross_entropy_rows", "cross_entropy_columns", "add_piece"}
+IN_PIECES = {
+    "attention_again", "columns", "join_rows", "cross_entropy_rows", "cross_entropy_columns", "add_pieces",
+    "rms_norm_rows", "swiglu_rows", "swiglu_columns",
+}  # fmt: skip
 
 
 def record(recipe: Any) -> tuple[Any, Any, Tape]:

@@ -102,10 +102,14 @@ def _operands(ops: CudaOps) -> None:
             ops.quantise_both(x, bits)
             ops.rms_norm_keep(x, weight, np.float32(1e-5), bits)
             *_, cache = ops.swiglu_keep(x, x, bits)
+            ops.rms_norm_rows(x, weight, np.float32(1e-5), bits)
+            ops.swiglu_rows(x, x, bits)
+            ops.swiglu_columns(x, x, bits)
             ops.swiglu_backward_both(x, cache, bits)
     for width in (6144, 8192):
         x, weight = (ops.place(np.ones(size, np.float32)) for size in (66 * width, width))
         ops.rms_norm_keep(x.reshape((66, width)), weight, np.float32(1e-5), 14)
+        ops.rms_norm_rows(x.reshape((66, width)), weight, np.float32(1e-5), 14)
     ops.check_finite({})
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from auditkit.formats.digest import content_digest, keyed_digest
 from auditkit.kernels.blake3 import TensorDigest
-from auditkit.kernels.exact_sum import add_piece, add_sums, add_terms, from_fixed, largest, small_term, to_fixed
+from auditkit.kernels.exact_sum import add_pieces, add_sums, add_terms, from_fixed, largest, small_term, to_fixed
 from auditkit.numerics import exact_sum as reference
 from auditkit.numerics import lists
 from auditkit.numerics.lists import largest as reference_largest
@@ -272,7 +272,7 @@ def test_add_terms_takes_two_launches_for_all_tensors_and_refuses_what_it_cannot
 @pytest.mark.parametrize(
     ("size", "cut"), [(5, 5), (16_384, 16_384), (16_385, 16_384), (70_001, 32_768), (40_000, 999), (700, 300)]
 )
-def test_add_piece(device: Any, size: int, cut: int, in_fixed: bool) -> None:
+def test_add_pieces_of_a_tensor(device: Any, size: int, cut: int, in_fixed: bool) -> None:
     """Tensors that are whole, in pieces of whole blocks of 128 KiB, and in others, which the host hashes."""
     x = floats(size, size, low=-60, high=4)
     terms = reference.to_fixed(x, 56) if in_fixed else x
@@ -284,7 +284,7 @@ def test_add_piece(device: Any, size: int, cut: int, in_fixed: bool) -> None:
             for at in range(0, size, cut):
                 piece = None if total is None else total[at : at + cut]
                 given = run.up(terms[at : at + cut])
-                found.append(add_piece(run.device, run.status, piece, given, 56, digest))
+                found += add_pieces(run.device, run.status, [piece], [given], 56, [digest])
                 assert total is None or found[-1] is piece
             assert digest.digest() == content_digest(exact)
             assert_same_bits(
@@ -293,10 +293,58 @@ def test_add_piece(device: Any, size: int, cut: int, in_fixed: bool) -> None:
         assert run.bits() == 0
 
 
-def test_add_piece_with_a_key(device: Any) -> None:
+class Counting:
+    """A device whose launches are noted."""
+
+    def __init__(self, device: Any) -> None:
+        self._device, self.kernels = device, list[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+    def launch(self, op: str, kernel: str, *args: Any, **options: Any) -> None:
+        self.kernels.append(kernel)
+        self._device.launch(op, kernel, *args, **options)
+
+
+def test_add_pieces_of_several_tensors(device: Any) -> None:
+    """Whole ones of one block and of several go by in one launch; a piece that is not all of its tensor in another."""
+    sizes = (5, 40_000, 2048, 16_384, 16_385, 1)
+    for run in runs(device):
+        terms, totals, expected = [], [], []
+        for number, size in enumerate(sizes):
+            x = floats(60 + number, size, low=-60, high=4)
+            exact = reference.to_fixed(x, 56)
+            before = None if number % 3 == 1 else np.arange(size, dtype=np.int64) * (1 << 40)
+            terms.append(run.up(exact if number % 2 else x))
+            totals.append(None if before is None else run.up(before))
+            expected.append((exact, exact if before is None else exact + before))
+        digests = [TensorDigest(run.device, 8 * size) for size in sizes]
+        part, whole = floats(70, 16_384, low=-60, high=4), TensorDigest(run.device, 8 * 20_000)
+        launched = Counting(run.device)
+        made = add_pieces(
+            launched,
+            run.status,
+            [*totals, None],
+            [*terms, run.up(part)],
+            56,
+            [*digests, whole],  # type: ignore[arg-type]
+        )
+        assert launched.kernels == ["add_hashed"] * 2
+        for total, sums, digest, (exact, added) in zip(totals, made, digests, expected, strict=False):
+            assert total is None or sums is total
+            assert_same_bits(run.down(sums), added)
+            assert digest.digest() == content_digest(exact)
+        assert_same_bits(run.down(made[-1]), reference.to_fixed(part, 56))
+        assert run.bits() == 0
+        with pytest.raises(ValueError, match="different sizes"):
+            add_pieces(run.device, run.status, [totals[0]], [terms[1]], 56, [TensorDigest(run.device, 8 * 40_000)])
+
+
+def test_add_pieces_with_a_key(device: Any) -> None:
     for run in runs(device):
         digest = TensorDigest(run.device, 8 * 300, bytes(range(32)))
-        sums = add_piece(run.device, run.status, None, run.up(floats(1, 300, high=4)), 56, digest)
+        (sums,) = add_pieces(run.device, run.status, [None], [run.up(floats(1, 300, high=4))], 56, [digest])
         assert digest.digest() == keyed_digest(bytes(range(32)), run.down(sums))
 
 
@@ -308,7 +356,7 @@ def test_pieces_set_status(device: Any, cut: int) -> None:
         x[19_001] = 32
         for at in range(0, 20_000, cut):
             assert run.bits() == 0
-            add_piece(run.device, run.status, total[at : at + cut], run.up(x[at : at + cut]), 56, digest)
+            add_pieces(run.device, run.status, [total[at : at + cut]], [run.up(x[at : at + cut])], 56, [digest])
             if at + cut > 19_001:
                 break
         assert run.bits() == SUM_RANGE

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditkit.kernels.operands import rms_norm_keep
+from auditkit.kernels import rms_norm
+from auditkit.kernels.operands import rms_norm_keep, rms_norm_rows
 from auditkit.kernels.product import kept_columns
 from auditkit.kernels.quantise import quantise_both
 from auditkit.kernels.rms_norm import (
@@ -83,7 +84,8 @@ def test_wide_rows(device: Any, width: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "width"), [(1, 4), (0, 8), (67, 64), (70, 132), (3, 33), (5, 1028), (2, 4100), (2, 9000)]
+    ("rows", "width"),
+    [(1, 4), (0, 8), (67, 64), (70, 132), (3, 33), (5, 1028), (2, 4100), (2, 9000), (67, 128), (3, 2048), (2, 8192)],
 )
 def test_operands_are_those_of_the_result(device: Any, rows: int, width: int) -> None:
     x, weight = normals(1, rows, width), normals(2, width)
@@ -96,12 +98,20 @@ def test_operands_are_those_of_the_result(device: Any, rows: int, width: int) ->
         for bits in (14, 21):
             made, kept, found = rms_norm_keep(run.device, run.status, on_x, on_weight, EPS, bits)
             columns = kept_columns(run.device, run.status, kept, bits)
-            assert_same_operands(run, (made, columns), quantise_both(run.device, run.status, y, bits))
+            both = quantise_both(run.device, run.status, y, bits)
+            assert_same_operands(run, (made, columns), both)
+            assert_same_operands(
+                run, (rms_norm_rows(run.device, run.status, on_x, on_weight, EPS, bits), columns), both
+            )
             assert_same_bits(run.down(found.rstd), run.down(cache.rstd))
         for shape in few if rows and holds(width) else ():
-            *both, found = rms_norm_both(run.device, run.status, on_x, on_weight, EPS, shape=shape)
-            assert_same_operands(run, both, quantise_both(run.device, run.status, y, 14))
+            *made_both, found = rms_norm_both(run.device, run.status, on_x, on_weight, EPS, shape=shape)
+            both = quantise_both(run.device, run.status, y, 14)
+            assert_same_operands(run, made_both, both)
             assert_same_bits(run.down(found.rstd), run.down(cache.rstd))
+            if width % 128 == 0:
+                alone = rms_norm.rms_norm_rows(run.device, run.status, on_x, on_weight, EPS, shape=shape)
+                assert_same_operands(run, (alone, both[1]), both)
         assert run.bits() == 0
 
 
@@ -112,6 +122,11 @@ def test_a_value_that_is_not_finite_is_found_in_the_operand(device: Any) -> None
             run = Run(device)
             rms_norm_keep(device, run.status, run.up(with_value(x, value)), run.up(weight), EPS, 14)
             assert run.bits() == NOT_FINITE
+            for width in (64, 128):
+                run, of = Run(device), np.ones(width, np.float32)
+                wide = with_value(np.ones((40, width), np.float32), value)
+                rms_norm_rows(device, run.status, run.up(wide), run.up(of), EPS, 14)
+                assert run.bits() == NOT_FINITE
 
 
 @pytest.mark.parametrize("width", [4, 33, 64])

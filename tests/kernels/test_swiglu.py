@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditkit.kernels.operands import swiglu_backward_both, swiglu_keep
+from auditkit.kernels.operands import swiglu_backward_both, swiglu_columns, swiglu_keep, swiglu_rows
 from auditkit.kernels.product import kept_columns
 from auditkit.kernels.quantise import quantise_both
 from auditkit.kernels.swiglu import swiglu_backward, swiglu_forward
@@ -32,7 +32,9 @@ def check(device: Any, gate: Any, up: Any, dy: Any) -> None:
             assert_same_bits(run.down(got_up), dup)
 
 
-@pytest.mark.parametrize("shape", [(1, 3), (2, 128), (7, 129), (33, 132), (65, 260), (40, 516)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1, 3), (2, 128), (7, 129), (33, 132), (65, 260), (40, 516), (3, 4100), (2, 8196)], ids=str
+)
 def test_operands_are_those_of_the_results(device: Any, shape: tuple[int, int]) -> None:
     gate, up, dy = (floats(seed, *shape) for seed in (1, 2, 3))
     for run in runs(device):
@@ -41,7 +43,15 @@ def test_operands_are_those_of_the_results(device: Any, shape: tuple[int, int]) 
         for bits in (14, 21):
             rows, kept, fused = swiglu_keep(run.device, run.status, *arrays[:2], bits)
             columns = kept_columns(run.device, run.status, kept, bits)
-            assert_same_operands(run, (rows, columns), quantise_both(run.device, run.status, y, bits))
+            expected = quantise_both(run.device, run.status, y, bits)
+            assert_same_operands(run, (rows, columns), expected)
+            kept, again = swiglu_columns(run.device, run.status, *arrays[:2], bits)
+            apart = (
+                swiglu_rows(run.device, run.status, *arrays[:2], bits),
+                kept_columns(run.device, run.status, kept, bits),
+            )
+            assert_same_operands(run, apart, expected)
+            assert again == fused
             both = swiglu_backward_both(run.device, run.status, arrays[2], fused, bits)
             for found, made in zip(both, swiglu_backward(run.device, arrays[2], cache), strict=True):
                 assert_same_operands(run, found, quantise_both(run.device, run.status, made, bits))
@@ -56,6 +66,10 @@ def test_a_value_that_is_not_finite_is_found_in_the_operand(device: Any) -> None
             gate, up, dy = (run.up(array) for array in arrays)
             _, _, cache = swiglu_keep(device, run.status, gate, up, 14)
             assert run.bits() == (NOT_FINITE if at < 2 else 0)
+            for op in (swiglu_rows, swiglu_columns):
+                run = Run(device)
+                op(device, run.status, gate, up, 14)
+                assert run.bits() == (NOT_FINITE if at < 2 else 0)
             swiglu_backward_both(device, run.status, dy, cache, 14)
             assert run.bits() == NOT_FINITE
 

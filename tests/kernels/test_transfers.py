@@ -12,6 +12,7 @@ import pytest
 from auditkit.errors import MachineFault
 from auditkit.kernels.device import Device
 from auditkit.kernels.host_shelf import HostShelf
+from auditkit.kernels.zero_pages import PAGE
 from tests.kernels import fake_cupy
 from tests.kernels.fake_cuda import Cuda
 from tests.kernels.fake_streams import FakeStream
@@ -171,8 +172,9 @@ def test_memory_of_arrays_that_left_is_given_back(cuda: Cuda) -> None:
     shelf.put("a", [device.upload(numbers(5, 100))])
     device.transfers.finish()
     gc.collect()
-    assert cuda.used[0] == 32, "the digest of what left"
+    assert cuda.used[0] == 4 * PAGE, "the page with the sums of what left"
     shelf.drop("a")
+    device.release()
     assert not cuda.used[0]
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from auditkit.kernels.returned import Returned
 from auditkit.kernels.whole_blocks import LARGE, UNIT
 from tests.kernels.emulator.device import EmulatedArray
+from tests.kernels.pools import OutOfMemory
 
 _ZEROED = 1 << 16  # bytes up to which zeros are written: what a test reads
 
@@ -43,6 +44,10 @@ class VirtualTransfers:
             oldest = own.pop(0)
             held -= oldest[0].nbytes
             self._leaving = [one for one in self._leaving if one is not oldest]
+
+    def finish(self) -> None:
+        """As Transfers."""
+        self._leaving = []
 
 
 class VirtualDevice:
@@ -77,8 +82,16 @@ class VirtualDevice:
         held, made = size if size < LARGE else -(-size // UNIT) * UNIT, np.empty(shape, dtype)
         self.used += held
         self.peaks[self.part] = max(self.peaks.get(self.part, 0), self.used)
-        weakref.finalize(made, self._free, held, self._pool and self._pool.malloc(size))
+        weakref.finalize(made, self._free, held, self._pool and self._block(size))
         return made.view(EmulatedArray)
+
+    def _block(self, size: int) -> Any:
+        """As Device: if there is nothing, once more when all copies have let go of what they hold."""
+        try:
+            return self._pool.malloc(size)
+        except OutOfMemory:
+            self.transfers.finish()
+            return self._pool.malloc(size)
 
     def _free(self, size: int, block: Any) -> None:
         self.used -= size
@@ -89,6 +102,10 @@ class VirtualDevice:
         if made.nbytes <= _ZEROED:
             made.view(np.ndarray)[...] = 0
         return made
+
+    def zero_words(self, count: int, *, kept: bool = False) -> EmulatedArray:
+        """As Device.zero_words."""
+        return self.zeros((count,), np.uint32)
 
     def upload(self, array: npt.NDArray[Any]) -> EmulatedArray:
         """Memory for the array."""

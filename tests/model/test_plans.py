@@ -163,7 +163,7 @@ def test_where_the_tables_sums_are_what_their_gradients_need_is_brought_once(
     step(start("grouped-heads"), tokens_of(recipe, 0), recipe, reference, room=Room(plan, inputs, sums))
     groups = -(-recipe.batch.micro_batches // 2)
     assert inputs.asked["0.head"] == (0 if once else groups * times)
-    again = {f"0.{layer}{kept}" for layer in range(recipe.model.num_layers) for kept in ("", ".kept")}
+    again = {f"0.{layer}" for layer in range(recipe.model.num_layers)}
     assert {key for key in inputs.asked if key.startswith("0.")} == again | (set() if once else {"0.head"})
     assert {inputs.asked[key] for key in again} == {groups}
 
@@ -192,9 +192,10 @@ def test_a_layer_that_is_run_again_rounds_no_columns_before() -> None:
         step(start("grouped-heads"), tokens_of(recipe, 0), recipe, ops, room=room)
         calls[recompute] = ops.calls
     batches, layers = recipe.batch.micro_batches, recipe.model.num_layers
-    assert calls[False]["rms_norm_keep"] == calls[True]["rms_norm_keep"] == 2 * layers * batches
-    assert calls[False]["swiglu_keep"] == calls[True]["swiglu_keep"] == layers * batches
-    assert calls[True]["swiglu_forward"] == layers * batches and not calls[False]["swiglu_forward"]
+    plain, again = calls[False], calls[True]
+    assert plain["rms_norm_keep"] == again["rms_norm_keep"] == again["rms_norm_rows"] == 2 * layers * batches
+    assert plain["swiglu_keep"] == again["swiglu_rows"] == again["swiglu_columns"] == layers * batches
+    assert not plain["rms_norm_rows"] + plain["swiglu_rows"] + plain["swiglu_columns"] + again["swiglu_keep"]
 
 
 def test_what_is_kept_is_not_made_again() -> None:

@@ -219,13 +219,16 @@ def test_add_terms_raises_as_its_parts() -> None:
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_add_piece_hashes_and_adds_in_place(exact: bool) -> None:
+def test_add_pieces_hashes_and_adds_in_place(exact: bool) -> None:
     x = floats(7, 900, high=3)
     fixed = to_fixed(x, 56)
     terms, total, digest = fixed if exact else x, np.full(900, -5, np.int64), TensorDigest(8 * 900)
-    first = lists.add_piece(None, terms[:600], 56, digest)
+    whole, other = TensorDigest(8 * 900), np.full(900, 9, np.int64)
+    first, added = lists.add_pieces([None, other], [terms[:600], terms], 56, [digest, whole])
     rest = total[600:]
-    assert lists.add_piece(rest, terms[600:], 56, digest) is rest
-    assert digest.digest() == tensor_digest(fixed)
+    (again,) = lists.add_pieces([rest], [terms[600:]], 56, [digest])
+    assert again is rest and added is other
+    assert digest.digest() == whole.digest() == tensor_digest(fixed)
     assert_same_bits(first, fixed[:600])
     assert_same_bits(total, np.concatenate([np.full(600, -5), fixed[600:] - 5]))
+    assert_same_bits(other, fixed + 9)

@@ -165,6 +165,10 @@ class EmulatedDevice:
         array.view(np.ndarray)[...] = 0
         return array
 
+    def zero_words(self, count: int, *, kept: bool = False) -> EmulatedArray:
+        """Memory of zeros, an array of its own, so that whoever goes beyond its end is seen."""
+        return self.zeros((count,), np.uint32)
+
     def clear(self, array: EmulatedArray) -> None:
         """Make all bytes of an array zero."""
         array.view(np.ndarray)[...] = 0
