@@ -5,6 +5,7 @@
 //   loss     i64 [1], units 2^-32, 0 before: the exact sum of the rows' losses
 //   scale    RN32(1 / n)
 //   kept     float [rows][2], written where `keep` is not 0: the rows' maxima and the factors of e in the gradient
+//   found    u32 [rows], written where `keep` is not 0: the largest magnitudes of the rows of the gradient as bits, for quantise.cu
 //   held     elements of a row kept in shared memory between the passes (dynamic, held * 4 bytes); the rest is read again and
 //            its exp computed again, the same bits
 //
@@ -15,6 +16,7 @@
 #include "elementary.cuh"
 #include "exact_sum.cuh"
 #include "quad.cuh"
+#include "quantise_digits.cuh"
 
 #define SOFTMAX_UNIT 1073741824.0f  // 2^30
 #define LOSS_UNIT 4294967296.0f     // 2^32
@@ -104,7 +106,7 @@ __device__ __forceinline__ float softmax_sum(const float* row, float* kept, i64 
 
 // `small` is 2^62 / rows or less.
 template <int N>
-__device__ __forceinline__ void rows_of(float* logits, const u32* targets, i64* loss_sum, u32* status, float* known_rows, float* kept, i64 rows,
+__device__ __forceinline__ void rows_of(float* logits, const u32* targets, i64* loss_sum, u32* status, float* known_rows, u32* found, float* kept, i64 rows,
                                         i64 vocab, i64 held, i64 small, int keep, float z_loss, float scale) {
     for (i64 row = blockIdx.x; row < rows; row += gridDim.x) {
         float* x = logits + row * vocab;
@@ -122,29 +124,34 @@ __device__ __forceinline__ void rows_of(float* logits, const u32* targets, i64* 
         if (!known) atomicOr(status, TOKEN_RANGE);
         if (threadIdx.x == 0 && keep) known_rows[2 * row] = largest, known_rows[2 * row + 1] = factor;
         if (threadIdx.x == 0) atomic_add_term(loss_sum, fixed_term(loss * LOSS_UNIT, status), small, status);
+        u32 most = 0;
         for_cells<N>(x, kept, vocab, held, [&](i64 at, float (&v)[N]) {
 #pragma unroll
             for (int c = 0; c < N; c++) {
                 float e = at < held ? v[c] : exp_nonpositive(v[c] - largest);
                 float gradient = e * factor;
                 v[c] = at + c == target ? gradient - scale : gradient;
+                most = larger(most, magnitude(v[c]));
             }
             store_cell(x + at, v);
         });
+        if (!keep) continue;
+        most = fold_block(most, 0u, [](u32 a, u32 b) { return larger(a, b); });
+        if (threadIdx.x == 0) found[row] = most;
     }
 }
 
 GLOBAL void __launch_bounds__(512, 1)
-    cross_entropy_1(float* logits, const u32* targets, i64* loss, u32* status, float* kept, i64 rows, i64 vocab, i64 held, i64 small, int keep,
+    cross_entropy_1(float* logits, const u32* targets, i64* loss, u32* status, float* kept, u32* found, i64 rows, i64 vocab, i64 held, i64 small, int keep,
                     float z_loss, float scale) {
     extern __shared__ float4 shared[];
-    rows_of<1>(logits, targets, loss, status, kept, (float*)shared, rows, vocab, held, small, keep, z_loss, scale);
+    rows_of<1>(logits, targets, loss, status, kept, found, (float*)shared, rows, vocab, held, small, keep, z_loss, scale);
 }
 GLOBAL void __launch_bounds__(512, RESIDENT)
-    cross_entropy_4(float* logits, const u32* targets, i64* loss, u32* status, float* kept, i64 rows, i64 vocab, i64 held, i64 small, int keep,
+    cross_entropy_4(float* logits, const u32* targets, i64* loss, u32* status, float* kept, u32* found, i64 rows, i64 vocab, i64 held, i64 small, int keep,
                     float z_loss, float scale) {
     extern __shared__ float4 shared[];
-    rows_of<4>(logits, targets, loss, status, kept, (float*)shared, rows, vocab, held, small, keep, z_loss, scale);
+    rows_of<4>(logits, targets, loss, status, kept, found, (float*)shared, rows, vocab, held, small, keep, z_loss, scale);
 }
 
 // The gradient of the columns first .. first + columns - 1 alone: logits float [rows][columns], overwritten. kept as above.

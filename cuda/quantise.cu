@@ -1,6 +1,7 @@
 // Rows and columns to fixed point (SPEC.md section 3), as digit planes for exact_dot.cu. Rows are read once where registers hold them
 // (quantise_rows.cuh). Longer ones, columns, and both at once take two passes, the first of which finds the largest magnitudes
-// (quantise_tile.cuh), and so do heads, which are not merged in memory (quantise_heads.cuh).
+// (quantise_tile.cuh), and so do heads, which are not merged in memory (quantise_heads.cuh), and columns of a matrix in parts
+// (quantise_parts.cuh).
 //
 //   x          float [batch][m][k]; heads are float [sequences][heads][tokens][dim], a matrix of sequences * tokens by heads * dim
 //   exponents  i32 [batch][m] of rows, [batch][k] of columns
@@ -12,6 +13,7 @@
 //
 // Test: pytest tests/kernels/test_quantise.py tests/kernels/test_quantise_heads.py
 #include "quantise_heads.cuh"
+#include "quantise_parts.cuh"
 #include "quantise_rows.cuh"
 #include "quantise_tile.cuh"
 
@@ -80,3 +82,22 @@ GLOBAL void __launch_bounds__(256, 4) largest_of_heads(const float* x, u32 heads
     }
 QUANTISE_HEADS(14)
 QUANTISE_HEADS(21)
+
+// Columns of a matrix in parts (quantise_parts.cuh), m rows and k of its columns.
+GLOBAL void __launch_bounds__(256, 4) largest_of_parts(const u64* table, u32 part, i64 width, i64 first, u32* of_rows, u32* of_columns,
+                                                       i64 m, i64 k, u32 across, u32 down, i32 height) {
+    Largest largest[1] = {{of_rows, of_columns}};
+    find_largest<false, true, 2, 4>(Parts{table, part, width, first, k}, largest, m, k, across, down, height);
+}
+
+#define QUANTISE_PARTS(bits)                                                                                                          \
+    GLOBAL void __launch_bounds__(256, TILES_TOGETHER) quantise_parts_##bits(                                                         \
+        const u64* table, u32 part, i64 width, i64 first, const u32* of_rows, i32* row_exponents, i8* row_planes, i64 row_padded,     \
+        const u32* of_columns, i32* column_exponents, i8* column_planes, i64 column_padded, u32* status, i64 batch, i64 m, i64 k,     \
+        u32 across, u32 down) {                                                                                                       \
+        Out rows{of_rows, row_exponents, row_planes, row_padded};                                                                     \
+        Out columns{of_columns, column_exponents, column_planes, column_padded};                                                      \
+        quantise_tile<bits, false, true>(Parts{table, part, width, first, k}, rows, columns, status, batch, m, k, across, down);      \
+    }
+QUANTISE_PARTS(14)
+QUANTISE_PARTS(21)

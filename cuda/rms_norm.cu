@@ -115,8 +115,9 @@ __device__ __forceinline__ void largest_of_y(const float* x, const float* weight
                 of_column[p][c] = larger(of_column[p][c], size);
             }
         }
-        of_row = team_most(team, of_row);
-        if (threadIdx.x % threads == 0) rstd[row] = r, of_rows[row] = of_row;
+        of_row = warp_max(of_row);
+        if (team.lane == 0) atomicMax(of_rows + row, of_row);
+        if (threadIdx.x % threads == 0) rstd[row] = r;
     }
 #pragma unroll
     for (int p = 0; p < HELD; p++)

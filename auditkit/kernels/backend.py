@@ -114,6 +114,7 @@ class CudaOps:
     rms_norm_backward = _checked(rms_norm.rms_norm_backward)
     rms_norm_backward_add = _checked(rms_norm.rms_norm_backward_add)
     rope_forward = _on_device(rope.rope_forward)
+    rope_heads = _on_device(rope.rope_heads)
     rope_backward = _on_device(rope.rope_backward)
     attention_forward = _checked(product.attention_forward)
     attention_again = _checked(product.attention_again)
@@ -124,6 +125,7 @@ class CudaOps:
     rms_norm_rows = _checked(operands.rms_norm_rows)
     swiglu_keep = _checked(operands.swiglu_keep)
     swiglu_rows = _checked(operands.swiglu_rows)
+    quantise_columns = _checked(operands.quantise_columns)
     swiglu_columns = _checked(operands.swiglu_columns)
     swiglu_backward_both = _checked(operands.swiglu_backward_both)
     swiglu_forward = _on_device(swiglu.swiglu_forward)
@@ -227,6 +229,13 @@ class CudaOps:
         """As the op; targets may lie on the host."""
         found = self._tokens(targets)
         return cross_entropy.cross_entropy_rows(self.device, self.status, logits, found, z_loss, total_targets)
+
+    def cross_entropy_operand(
+        self, logits: Array, targets: Any, z_loss: np.float32, total_targets: int, bits: int
+    ) -> tuple[Array, Array, Array, Any]:
+        """As the op; targets may lie on the host."""
+        found = self._tokens(targets)
+        return operands.cross_entropy_operand(self.device, self.status, logits, found, z_loss, total_targets, bits)
 
     def cross_entropy_columns(self, logits: Array, first: int, targets: Any, kept: Array, total_targets: int) -> Array:
         """As the op; targets may lie on the host."""

@@ -4,20 +4,28 @@ auditkit.numerics.operands.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from auditkit.kernels import layout, product, rms_norm, swiglu
+from auditkit.kernels import cross_entropy, layout, product, rms_norm, swiglu
 from auditkit.kernels.device import Array, Device
-from auditkit.kernels.quantise import both_given, columns_given, quantise_heads
+from auditkit.kernels.quantise import (
+    both_given,
+    columns_given,
+    longest_row,
+    quantise_heads,
+    quantise_parts,
+    rows_given,
+)
 from auditkit.kernels.rms_norm import RmsNormCache
 from auditkit.kernels.swiglu import SwigluCache
 from auditkit.numerics.f32_dot import BITS
 
 _KEPT = 14  # bits of which columns are kept rather than floats (product.quantise_keep)
 _PADDED = 128  # rows of products are as long, or multiples
-_MOST_ROWS = 1 << 32  # of heads, which a kernel divides in 32 bits
+_MOST_ROWS = 1 << 32  # of heads or parts, which a kernel divides in 32 bits
 
 
 def rms_norm_keep(
@@ -87,3 +95,22 @@ def swiglu_backward_both(
     of_gate = both_given(device, status, *gate, bits)
     del gate  # before the planes of the other are made
     return of_gate, both_given(device, status, *up, bits)
+
+
+def cross_entropy_operand(
+    device: Device, status: Array, logits: Array, targets: Array, z_loss: np.float32, total_targets: int, bits: int
+) -> tuple[Array, Array, Array, Any]:
+    """`cross_entropy_rows`, and `quantise` of the gradient: loss, gradient, what is kept of the rows, rows."""
+    given = device, status, logits, targets, z_loss, total_targets
+    if bits == BITS or int(logits.shape[1]) <= longest_row():
+        loss, gradient, kept = cross_entropy.cross_entropy_rows(*given)
+        return loss, gradient, kept, product.quantise(device, status, gradient, bits)
+    loss, gradient, kept, largest = cross_entropy.cross_entropy_largest(*given)
+    return loss, gradient, kept, rows_given(device, status, gradient, largest, bits)
+
+
+def quantise_columns(device: Device, status: Array, parts: Sequence[Array], first: int, stop: int, bits: int) -> Any:
+    """`quantise_t` of `columns` of parts (n, V) of one height, but for a last one that is less high."""
+    if bits == BITS or sum(int(part.shape[0]) for part in parts) >= _MOST_ROWS:
+        return product.quantise_t(device, status, layout.columns(device, parts, first, stop), bits)
+    return quantise_parts(device, status, parts, first, stop, bits)

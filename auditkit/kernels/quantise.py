@@ -29,6 +29,15 @@ def empty_rows(device: Device, bits: int, batch: int, rows: int, length: int) ->
     return DeviceRows(planes, device.empty((batch * rows,), np.int32), bits, batch, rows, length)
 
 
+def rows_given(device: Device, status: Array, x: Array, largest: Array, bits: int) -> DeviceRows:
+    """`quantise` of x (M, K) float32 whose rows' largest magnitudes are known, as bits, uint32 (M,)."""
+    m, k = (int(size) for size in x.shape)
+    rows = empty_rows(device, bits, 1, m, k)
+    found = Largest(largest, None)
+    _second_pass(device, status, ("quantise", f"quantise_long_rows_{bits}"), (x,), found, (1, m, k), rows, None)
+    return rows
+
+
 def longest_row(held: int = HELD[-1]) -> int:
     """Elements of the longest row that a block holds, so that it is read once; held: pieces that a warp holds."""
     return _PAIR_COLUMNS * _MOST_WARPS * held
@@ -94,6 +103,24 @@ def quantise_heads(device: Device, status: Array, x: Array, bits: int) -> tuple[
     source = (x, *(np.uint32(size) for size in (heads, tokens, dim)))
     _in_two_passes(device, status, "heads", source, (1, m, k), rows, columns)
     return rows, columns
+
+
+def quantise_parts(
+    device: Device, status: Array, parts: Sequence[Array], first: int, stop: int, bits: int
+) -> DeviceRows:
+    """`quantise_t` of columns first .. stop - 1 of a matrix in parts (n, V) float32, which are not gathered.
+
+    For fewer than 2^32 rows. ValueError: parts of other heights than the first, but for a last one that is less high.
+    """
+    heights, width = [int(part.shape[0]) for part in parts], int(parts[0].shape[1])
+    if any(height != heights[0] for height in heights[:-1]) or heights[-1] > heights[0]:
+        raise ValueError(f"parts of {heights} rows")
+    m, k = sum(heights), stop - first
+    columns = empty_rows(device, bits, 1, k, m)
+    table = device.upload(np.array([device.address(part) for part in parts], np.uint64))
+    source = table, np.uint32(heights[0]), np.int64(width), np.int64(first)
+    _in_two_passes(device, status, "parts", source, (1, m, k), None, columns)
+    return columns
 
 
 @dataclass(frozen=True)

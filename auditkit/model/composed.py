@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from auditkit.numerics.arrays import F32, I64
+from auditkit.numerics.arrays import F32, I64, IntArray
 
 
 class ComposedOps:
@@ -54,3 +54,18 @@ class ComposedOps:
     def swiglu_backward_both(self: Any, dy: F32, cache: Any, bits: int) -> Any:
         """`swiglu_backward`, then `quantise_both` of each result."""
         return tuple(self.quantise_both(made, bits) for made in self.swiglu_backward(dy, cache))
+
+    def rope_heads(self: Any, x: F32, batch: int, heads: int, table: Any) -> F32:
+        """`split_heads`, then `rope_forward`."""
+        return self.rope_forward(self.split_heads(x, batch, heads), table)  # type: ignore[no-any-return]
+
+    def cross_entropy_operand(
+        self: Any, logits: F32, targets: IntArray, z_loss: np.float32, total_targets: int, bits: int
+    ) -> tuple[I64, F32, F32, Any]:
+        """`cross_entropy_rows`, then `quantise` of the gradient."""
+        loss, gradient, kept = self.cross_entropy_rows(logits, targets, z_loss, total_targets)
+        return loss, gradient, kept, self.quantise(gradient, bits)
+
+    def quantise_columns(self: Any, parts: Sequence[F32], first: int, stop: int, bits: int) -> Any:
+        """`columns`, then `quantise_t`."""
+        return self.quantise_t(self.columns(parts, first, stop), bits)

@@ -165,7 +165,7 @@ class Network:
         if self.model.qk_norm:
             flat, cache = self.norm(x.reshape(-1, self.model.head_dim), prefix + "_norm.weight")
             x = flat.reshape(x.shape)
-        return self.ops.rope_forward(self.ops.split_heads(x, batch, heads), self.prepared.rope), cache
+        return self.ops.rope_heads(x, batch, heads, self.prepared.rope), cache
 
     def _heads_backward(self, dx: F32, prefix: str, cache: Any) -> tuple[Any, Any]:
         """Gradient of a rotated head (B, heads, T, D) -> rows and columns of the projection's (N, heads * D)."""

@@ -257,7 +257,7 @@ class Walk:
         ops, bits = self._ops, self._recipe.numerics.head_bits
         of_y = ops.quantise_t(y, bits)
         for piece in self._pieces(HEAD):
-            columns = ops.quantise_t(ops.columns(gradients, piece.first, piece.stop), bits)
+            columns = ops.quantise_columns(gradients, piece.first, piece.stop, bits)
             self._add(batch, HEAD, piece.number, ops.dot(columns, of_y))
             del columns
 
@@ -273,9 +273,10 @@ class Walk:
         for at in range(0, tokens, size):
             logits = ops.dot(ops.quantise(y[at : at + size], bits), self._head_rows())
             targets = batch.targets[at : at + size]
-            loss, gradient, kept = ops.cross_entropy_rows(logits, targets, z_loss, self._total_targets)
+            loss, gradient, kept, of_gradient = ops.cross_entropy_operand(
+                logits, targets, z_loss, self._total_targets, bits
+            )
             batch.losses.append(loss)
-            of_gradient = ops.quantise(gradient, bits)
             if self._once:
                 gradients.append(gradient)
             del logits, gradient  # one array, which was overwritten

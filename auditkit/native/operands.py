@@ -10,8 +10,8 @@ import numpy as np
 
 from auditkit.native.elementwise import Elementwise
 from auditkit.native.product import Products
-from auditkit.numerics.arrays import F32, I64
-from auditkit.numerics.layout import add, merge_heads
+from auditkit.numerics.arrays import F32, I64, IntArray
+from auditkit.numerics.layout import add, columns, merge_heads
 from auditkit.numerics.rms_norm import RmsNormCache
 from auditkit.numerics.swiglu import SwigluCache
 
@@ -21,7 +21,8 @@ class Operands:
 
     OPS = (
         "merge_heads_keep", "merge_heads_both", "rms_norm_keep", "rms_norm_rows", "rms_norm_backward_add",
-        "swiglu_keep", "swiglu_rows", "swiglu_columns", "swiglu_backward_both",
+        "swiglu_keep", "swiglu_rows", "swiglu_columns", "swiglu_backward_both", "cross_entropy_operand",
+        "quantise_columns",
     )  # fmt: skip
 
     def __init__(self, products: Products, elementwise: Elementwise) -> None:
@@ -68,3 +69,14 @@ class Operands:
         """As operands.swiglu_backward_both."""
         dgate, dup = self._elementwise.swiglu_backward(dy, cache)
         return self._products.quantise_both(dgate, bits), self._products.quantise_both(dup, bits)
+
+    def cross_entropy_operand(
+        self, logits: F32, targets: IntArray, z_loss: np.float32, total_targets: int, bits: int
+    ) -> tuple[I64, F32, F32, Any]:
+        """As operands.cross_entropy_operand."""
+        loss, gradient, kept = self._elementwise.cross_entropy_rows(logits, targets, z_loss, total_targets)
+        return loss, gradient, kept, self._products.quantise(gradient, bits)
+
+    def quantise_columns(self, parts: Sequence[F32], first: int, stop: int, bits: int) -> Any:
+        """As operands.quantise_columns."""
+        return self._products.quantise_t(columns(parts, first, stop), bits)

@@ -181,6 +181,11 @@ def _rope_forward(ops: Any, place: Place) -> Outputs:
 
 
 @_probe
+def _rope_heads(ops: Any, place: Place) -> Outputs:
+    yield ops.rope_heads(place(rows(24)), 2, 3, ops.rope_table(4, 8, 10_000.0))
+
+
+@_probe
 def _rope_backward(ops: Any, place: Place) -> Outputs:
     yield ops.rope_backward(place(rows(8)), ops.rope_table(8, 8, 10_000.0))
 
@@ -266,6 +271,17 @@ def _cross_entropy_rows(ops: Any, place: Place) -> Outputs:
     yield int(loss_sum)
     yield gradient
     yield kept
+
+
+@_probe
+def _cross_entropy_operand(ops: Any, place: Place) -> Outputs:
+    for bits in BITS:
+        logits, targets = place(floats(28, 6, 33, low=2, high=6).copy()), place(_TOKENS[:6])
+        loss_sum, gradient, kept, operand = ops.cross_entropy_operand(logits, targets, np.float32(1e-4), 100, bits)
+        yield int(loss_sum)
+        yield gradient
+        yield kept
+        yield ops.dot(operand, ops.quantise(place(np.eye(33, dtype=np.float32)), bits))
 
 
 @_probe

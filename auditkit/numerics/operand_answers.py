@@ -55,3 +55,4 @@ _operands(
 )  # fmt: skip
 _operands("swiglu_keep", (12, 8), lambda o, p, b: _kept(o, o.swiglu_keep(p(rows(12)), p(floats(24, 8, 12)), b), b))
 _operands("swiglu_backward_both", (12, 8, 12, 8), _swiglu_both)
+_operands("quantise_columns", (8,), lambda o, p, b: (o.quantise_columns([p(rows(9)[:5]), p(rows(9)[5:])], 2, 7, b),))

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from auditkit.numerics import product
-from auditkit.numerics.arrays import F32, I64
-from auditkit.numerics.layout import add, merge_heads
+from auditkit.numerics.arrays import F32, I64, IntArray
+from auditkit.numerics.cross_entropy import cross_entropy_rows
+from auditkit.numerics.layout import add, columns, merge_heads, split_heads
 from auditkit.numerics.rms_norm import RmsNormCache, rms_norm_backward, rms_norm_forward
+from auditkit.numerics.rope import RopeTable, rope_forward
 from auditkit.numerics.swiglu import SwigluCache, swiglu_backward, swiglu_forward
 
 
@@ -72,3 +74,21 @@ def swiglu_backward_both(dy: F32, cache: SwigluCache, bits: int) -> tuple[tuple[
     """`swiglu_backward`, and `quantise_both` of each of its results."""
     dgate, dup = swiglu_backward(dy, cache)
     return product.quantise_both(dgate, bits), product.quantise_both(dup, bits)
+
+
+def rope_heads(x: F32, batch: int, heads: int, table: RopeTable) -> F32:
+    """`rope_forward` of `split_heads` of x (B * T, H * D) -> (B, H, T, D)."""
+    return rope_forward(split_heads(x, batch, heads), table)
+
+
+def cross_entropy_operand(
+    logits: F32, targets: IntArray, z_loss: np.float32, total_targets: int, bits: int
+) -> tuple[I64, F32, F32, Any]:
+    """`cross_entropy_rows`, and `quantise` of the gradient: loss, gradient, what is kept of the rows, rows."""
+    loss, gradient, kept = cross_entropy_rows(logits, targets, z_loss, total_targets)
+    return loss, gradient, kept, product.quantise(gradient, bits)
+
+
+def quantise_columns(parts: Sequence[F32], first: int, stop: int, bits: int) -> Any:
+    """`quantise_t` of `columns` of parts (n, V) of one height, but for a last one that is less high."""
+    return product.quantise_t(columns(parts, first, stop), bits)

@@ -22,11 +22,14 @@ from auditkit.numerics.layout import (
 )
 from auditkit.numerics.lists import adamw, add_pieces, add_sums, add_terms, from_fixed, largest, squares
 from auditkit.numerics.operands import (
+    cross_entropy_operand,
     merge_heads_both,
     merge_heads_keep,
+    quantise_columns,
     rms_norm_backward_add,
     rms_norm_keep,
     rms_norm_rows,
+    rope_heads,
     swiglu_backward_both,
     swiglu_columns,
     swiglu_keep,
@@ -71,6 +74,7 @@ __all__ = [
     "columns",
     "cross_entropy",
     "cross_entropy_columns",
+    "cross_entropy_operand",
     "cross_entropy_rows",
     "digests",
     "dot",
@@ -92,6 +96,7 @@ __all__ = [
     "place",
     "quantise",
     "quantise_both",
+    "quantise_columns",
     "quantise_keep",
     "quantise_t",
     "read_digests",
@@ -102,6 +107,7 @@ __all__ = [
     "rms_norm_rows",
     "rope_backward",
     "rope_forward",
+    "rope_heads",
     "rope_table",
     "split_heads",
     "squares",

@@ -82,6 +82,8 @@ def _largest(ops: Any, place: Place) -> Outputs:
         heads = ops.merge_heads_both(ops.split_heads(place(x), 2, 4), bits)
         yield from _shown(ops, place, bits, *both, *heads)
         yield from _shown(ops, place, bits, ops.quantise(place(x), bits), ops.quantise_t(place(x), bits))
+        parts = [place(np.ascontiguousarray(part)) for part in (x[:40], x[40:])]
+        yield ops.dot(ops.quantise_columns(parts, 4, 200, bits), ops.quantise(place(floats(93, 2, 64)), bits))
     long = ops.quantise(place(np.tile(x[:32], 65)), 14)
     yield ops.dot(long, ops.quantise(place(np.tile(floats(92, 2, 256), 65)), 14))
 
@@ -131,7 +133,11 @@ def _attention(ops: Any, place: Place) -> Outputs:
 def _cross_entropy(ops: Any, place: Place) -> Outputs:
     targets = place(np.array([3, 0, 41], np.int64))
     for vocab in (44, 30_000):
-        yield from ops.cross_entropy(place(floats(77, 3, vocab, low=-3, high=5).copy()), targets, np.float32(1e-4), 100)
+        logits = floats(77, 3, vocab, low=-3, high=5)
+        yield from ops.cross_entropy(place(logits.copy()), targets, np.float32(1e-4), 100)
+        for bits in FX:
+            found = ops.cross_entropy_operand(place(logits.copy()), targets, np.float32(1e-4), 100, bits)
+            yield ops.dot(found[3], ops.quantise(place(floats(98, 2, vocab)), bits))
 
 
 def _blocks(ops: Any, place: Place) -> Outputs:

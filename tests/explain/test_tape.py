@@ -28,12 +28,12 @@ OPAQUE = {
 # Noted as the ops that they are made of.
 COMPOSED = {
     "merge_heads_keep", "merge_heads_both", "rms_norm_keep", "rms_norm_backward_add", "swiglu_keep",
-    "swiglu_backward_both", "add_terms",
+    "swiglu_backward_both", "add_terms", "rope_heads",
 }  # fmt: skip
 # Only a step that is taken a layer at a time calls these, and a trace is of one that is not.
 IN_PIECES = {
     "attention_again", "columns", "join_rows", "cross_entropy_rows", "cross_entropy_columns", "add_pieces",
-    "rms_norm_rows", "swiglu_rows", "swiglu_columns",
+    "rms_norm_rows", "swiglu_rows", "swiglu_columns", "cross_entropy_operand", "quantise_columns",
 }  # fmt: skip
 
 

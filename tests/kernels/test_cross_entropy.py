@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditkit.kernels.cross_entropy import cross_entropy, cross_entropy_columns, cross_entropy_rows
+from auditkit.kernels.cross_entropy import (
+    cross_entropy,
+    cross_entropy_columns,
+    cross_entropy_largest,
+    cross_entropy_rows,
+)
 from auditkit.numerics import cross_entropy as reference
 from auditkit.numerics.nonfinite import NonFinite
 from tests.kernels.variants import NOT_FINITE, SUM_RANGE, TOKEN_RANGE, runs
@@ -125,6 +130,8 @@ def test_columns_made_again_are_those_of_the_whole(device: Any, rows: int, vocab
         _, got, kept = cross_entropy_rows(run.device, run.status, run.up(logits), on_targets, Z_LOSS, 7)
         assert_same_bits(run.down(got), want)
         assert_same_bits(run.down(kept), want_kept)
+        *_, largest = cross_entropy_largest(run.device, run.status, run.up(logits), on_targets, Z_LOSS, 7)
+        assert_same_bits(run.down(largest), np.abs(want).max(axis=1).view(np.uint32))
         for first in range(0, vocab, cut):
             part = run.up(np.ascontiguousarray(logits[:, first : first + cut]))
             made = cross_entropy_columns(run.device, part, first, on_targets, kept, 7)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from auditkit.kernels.rope import rope_backward, rope_forward, rope_table
+from auditkit.kernels.rope import rope_backward, rope_forward, rope_heads, rope_table
 from auditkit.numerics import rope as reference
+from auditkit.numerics.layout import merge_heads
 from tests.kernels.variants import runs
 from tests.ops.cases import awkward_rows, floats
 from tests.same_bits import assert_same_bits
@@ -27,6 +28,10 @@ def check(device: Any, x: Any) -> None:
         for block in (32, 64, 256):
             assert_same_bits(run.down(rope_forward(run.device, on_x, on_table, block=block)), forward)
             assert_same_bits(run.down(rope_backward(run.device, on_x, on_table, block=block)), backward)
+            if x.size:
+                batch, heads = x.shape[:2]
+                made = rope_heads(run.device, run.up(merge_heads(x)), batch, heads, on_table, block=block)
+                assert_same_bits(run.down(made), forward)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -44,3 +49,6 @@ def test_a_table_of_another_length_is_refused(device: Any) -> None:
         table = rope_table(device, 5, 8, 10000.0)
         with pytest.raises(ValueError, match="the table is for"):
             rope_forward(device, device.upload(np.zeros((1, 1, 4, 8), np.float32)), table)
+        for heads in (1, 3):  # four tokens; no whole heads
+            with pytest.raises(ValueError, match="the table is for|does not fall"):
+                rope_heads(device, device.upload(np.zeros((4, 8), np.float32)), 1, heads, table)

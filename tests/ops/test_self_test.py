@@ -152,6 +152,7 @@ OUTPUTS = {
     "adamw": 3,
     "cross_entropy": 2,
     "cross_entropy_rows": 3,
+    "cross_entropy_operand": 4,
     "rms_norm_backward": 2,
     "rms_norm_backward_add": 2,
     "rms_norm_forward": 2,
