@@ -9,7 +9,8 @@
 //   status        u32
 //   padded        the smallest power of two that is not below width
 //   team          threads that share a row: 32, or the whole block
-//   of_rows, of_columns  u32 [rows], [width]: the largest magnitudes of y as bits, for quantise_tile.cuh; of columns 0 before
+//   of_rows              u32 [rows]: the largest magnitudes of y as bits, for quantise_tile.cuh; 0 before
+//   of_columns           u32 [teams][width]: those of the columns of the rows that a team has taken
 //
 // Where y is only an operand of products it is not stored: rms_norm_largest finds rstd and the largest magnitudes, and
 // rms_norm_both makes y again from x while it is rounded to fixed point.
@@ -83,7 +84,8 @@ __device__ __forceinline__ u32 team_most(const Team& team, u32 value) {
     return warp_max(team.lane < team.warps ? most[team.lane] : 0);
 }
 
-// AHEAD: the next row is under way while this one is worked on. A thread keeps its columns' largest over all its rows.
+// AHEAD: the next row is under way while this one is worked on. A thread keeps its columns' largest over all its rows, and stores
+// them: an atomic maximum of each, by all teams at the end, would take longer than all that comes before.
 template <int HELD, bool AHEAD>
 __device__ __forceinline__ void largest_of_y(const float* x, const float* weight, float* rstd, u32* of_rows, u32* of_columns, float eps,
                                              i64 rows, i32 width, i64 padded, i32 threads) {
@@ -119,11 +121,11 @@ __device__ __forceinline__ void largest_of_y(const float* x, const float* weight
         if (team.lane == 0) atomicMax(of_rows + row, of_row);
         if (threadIdx.x % threads == 0) rstd[row] = r;
     }
+    u32* to = of_columns + first_row(threads) * width;  // teams are numbered as their first rows
 #pragma unroll
     for (int p = 0; p < HELD; p++)
-#pragma unroll
-        for (int c = 0; c < 4; c++)
-            if (place_of(team, p) < width) atomicMax(of_columns + place_of(team, p) + c, of_column[p][c]);
+        if (place_of(team, p) < width)
+            *(uint4*)(to + place_of(team, p)) = make_uint4(of_column[p][0], of_column[p][1], of_column[p][2], of_column[p][3]);
 }
 
 #define LARGEST_OF_Y(held, ahead)                                                                                              \

@@ -102,18 +102,22 @@ struct Made {
     }
 };
 
-#define SWIGLU_ROWS(name, held, threads, blocks)                                                                                     \
-    GLOBAL void __launch_bounds__(threads, blocks) swiglu_rows_14_##name(const float* gate, const float* up, i32* exponents, i8* planes, \
-                                                                 u32* status, i64 batch, i64 m, i64 k, i64 padded, i32 warps) {      \
-        quantise_rows<14, held>(Made{gate, up, k}, exponents, planes, status, batch, m, k, padded, warps);                           \
+// Two blocks share a multiprocessor; from sm_100 on they would have to keep something in local memory.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define ROWS_TOGETHER 1
+#else
+#define ROWS_TOGETHER 2
+#endif
+
+#define SWIGLU_ROWS(held)                                                                                                           \
+    GLOBAL void __launch_bounds__(704, ROWS_TOGETHER) swiglu_rows_14_##held(const float* gate, const float* up, i32* exponents,     \
+                                                                            i8* planes, u32* status, i64 batch, i64 m, i64 k,       \
+                                                                            i64 padded, i32 warps) {                                \
+        quantise_rows<14, held>(Made{gate, up, k}, exponents, planes, status, batch, m, k, padded, warps);                          \
     }
-SWIGLU_ROWS(1, 1, 512, 2)
-SWIGLU_ROWS(2, 2, 512, 2)
-SWIGLU_ROWS(4, 4, 512, 2)
-SWIGLU_ROWS(8, 8, 512, 2)
-SWIGLU_ROWS(8x, 8, 384, 3)
-SWIGLU_ROWS(8y, 8, 384, 4)
-SWIGLU_ROWS(4x, 4, 704, 2)
+SWIGLU_ROWS(1)
+SWIGLU_ROWS(2)
+SWIGLU_ROWS(4)
 
 // A block takes 128 columns and `height` rows.
 GLOBAL void __launch_bounds__(256, 4) swiglu_forward_largest(const float* gate, const float* up, float* y, u32* rows, u32* columns, i64 m,

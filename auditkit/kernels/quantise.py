@@ -38,9 +38,12 @@ def rows_given(device: Device, status: Array, x: Array, largest: Array, bits: in
     return rows
 
 
-def longest_row(held: int = HELD[-1]) -> int:
-    """Elements of the longest row that a block holds, so that it is read once; held: pieces that a warp holds."""
-    return _PAIR_COLUMNS * _MOST_WARPS * held
+def longest_row(held: int = HELD[-1], warps: int = _MOST_WARPS) -> int:
+    """Elements of the longest row that a block of so many warps holds, so that it is read once.
+
+    held: times as many of two rows' 64 columns that a warp holds.
+    """
+    return _PAIR_COLUMNS * warps * held
 
 
 def quantise(device: Device, status: Array, x: Array, bits: int) -> DeviceRows:
@@ -146,6 +149,12 @@ def strips(device: Device, batch: int, m: int, k: int, width: int) -> tuple[int,
     height = tall if enough else low
     down = blocks_for(m, height)
     return batch * across * down, (np.int64(m), np.int64(k), np.uint32(across), np.uint32(down), np.int32(height))
+
+
+def largest_of_columns(device: Device, x: Array, found: Array) -> None:
+    """Make `found`, uint32 (K,), 0 before, the largest magnitudes of the columns of x (M, K) float32 as bits."""
+    grid, strip = strips(device, 1, int(x.shape[0]), int(x.shape[1]), _STRIP)
+    device.launch("quantise", "largest_of_columns", grid, _BLOCK, (x, _NONE, found, *strip))
 
 
 def both_given(

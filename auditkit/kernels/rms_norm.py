@@ -11,7 +11,7 @@ import numpy as np
 from auditkit.kernels.device import Array, Device
 from auditkit.kernels.exact_dot_planes import DeviceRows
 from auditkit.kernels.exact_sum import small_term
-from auditkit.kernels.quantise import both_given, empty_largest, empty_rows
+from auditkit.kernels.quantise import both_given, empty_largest, empty_rows, largest_of_columns
 from auditkit.kernels.row_sum import WARP, RowShape, held_kind, padded_width, team_for
 
 _NONE = np.uint64(0)  # a null pointer
@@ -57,19 +57,12 @@ def rms_norm_both(
     chosen = shape or _shape(width, _AHEAD_FORWARD)
     rstd, largest = device.empty((rows,), np.float32), empty_largest(device, rows, width)
     grid = min(chosen.blocks(rows), device.multiprocessors * max(1, _RESIDENT_FORWARD // chosen.block))
-    args = (
-        x,
-        weight,
-        rstd,
-        largest.rows,
-        largest.columns,
-        np.float32(eps),
-        *_sizes(rows, width),
-        np.int32(chosen.team),
-    )
     if rows:
+        teams = device.empty((grid * (chosen.block // chosen.team), width), np.float32)
+        args = (x, weight, rstd, largest.rows, teams, np.float32(eps), *_sizes(rows, width), np.int32(chosen.team))
         kernel = f"rms_norm_largest_{held_kind(width, chosen.team, _HELD)}"
         device.launch("rms_norm", kernel, grid, chosen.block, args)
+        largest_of_columns(device, teams, largest.columns)
     return *both_given(device, status, x, largest, 14, "rms_norm", (rstd, weight)), RmsNormCache(x, rstd)
 
 

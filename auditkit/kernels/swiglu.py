@@ -13,6 +13,7 @@ from auditkit.kernels.exact_dot_planes import DeviceRows
 from auditkit.kernels.quantise import Largest, empty_largest, empty_rows, launch_rows, longest_row, strips
 
 _STRIP = 128  # columns that a block of the kernels named _largest takes
+_WARPS = 22  # of a block of the kernels named _rows, at most
 _HELD = (1, 2, 4)  # times as many of two rows' 64 columns that a warp of the kernels named _rows may hold
 
 
@@ -67,7 +68,7 @@ def swiglu_rows(device: Device, status: Array, gate: Array, up: Array) -> Device
 
 def holds(width: int) -> bool:
     """Whether a block of `swiglu_rows` holds a row of this width."""
-    return width <= longest_row(_HELD[-1])
+    return width <= longest_row(_HELD[-1], _WARPS)
 
 
 def _found(largest: Largest) -> tuple[Any, ...]:

@@ -182,7 +182,8 @@ def _rope_forward(ops: Any, place: Place) -> Outputs:
 
 @_probe
 def _rope_heads(ops: Any, place: Place) -> Outputs:
-    yield ops.rope_heads(place(rows(24)), 2, 3, ops.rope_table(4, 8, 10_000.0))
+    for dim in (8, 6):
+        yield ops.rope_heads(place(rows(3 * dim)), 2, 3, ops.rope_table(4, dim, 10_000.0))
 
 
 @_probe

@@ -99,10 +99,12 @@ def _swiglu(ops: Any, place: Place) -> Outputs:
         yield from _shown(ops, place, bits, rows, ops.kept_columns(kept, bits), *of_gate, *of_up)
         columns = ops.kept_columns(ops.swiglu_columns(gate, peaks, bits)[0], bits)
         yield from _shown(ops, place, bits, ops.swiglu_rows(gate, peaks, bits), columns)
+        narrow = [place(np.ascontiguousarray(_peaks(stream, 64, 128))) for stream in (94, 96)]
+        yield ops.dot(ops.swiglu_rows(*narrow, bits), ops.quantise(place(floats(92, 2, 128)), bits))
 
 
 def _rms_norm(ops: Any, place: Place) -> Outputs:
-    for width in (256, 384, 512, 6144, 8192):
+    for width in (128, 256, 384, 512, 6144, 8192):
         x, weight = place(_rows(66, 2, width)), place(floats(69, width))
         y, cache = ops.rms_norm_forward(x, weight, EPS)
         yield y
