@@ -83,6 +83,17 @@ GLOBAL void __launch_bounds__(256, 4) largest_of_heads(const float* x, u32 heads
 QUANTISE_HEADS(14)
 QUANTISE_HEADS(21)
 
+#define QUANTISE_HEAD_ROWS(bits, held)                                                                                          \
+    GLOBAL void __launch_bounds__(1024) quantise_head_rows_##bits##_##held(                                                       \
+        const float* x, u32 heads, u32 tokens, u32 dim, i32* exponents, i8* planes, u32* status, i64 batch, i64 m, i64 k,         \
+        i64 padded, i32 warps) {                                                                                                  \
+        quantise_rows<bits, held>(Heads{x, heads, tokens, dim}, exponents, planes, status, batch, m, k, padded, warps);           \
+    }
+QUANTISE_HEAD_ROWS(14, 1)
+QUANTISE_HEAD_ROWS(14, 2)
+QUANTISE_HEAD_ROWS(14, 4)
+QUANTISE_HEAD_ROWS(14, 8)
+
 // Columns of a matrix in parts (quantise_parts.cuh), m rows and k of its columns.
 GLOBAL void __launch_bounds__(256, 4) largest_of_parts(const u64* table, u32 part, i64 width, i64 first, u32* of_rows, u32* of_columns,
                                                        i64 m, i64 k, u32 across, u32 down, i32 height) {

@@ -120,6 +120,7 @@ class CudaOps:
     attention_again = _checked(product.attention_again)
     attention_backward = _checked(product.attention_backward)
     merge_heads_keep = _checked(operands.merge_heads_keep)
+    merge_heads_rows = _checked(operands.merge_heads_rows)
     merge_heads_both = _checked(operands.merge_heads_both)
     rms_norm_keep = _checked(operands.rms_norm_keep)
     rms_norm_rows = _checked(operands.rms_norm_rows)

@@ -15,6 +15,7 @@ from auditkit.kernels.quantise import (
     both_given,
     columns_given,
     longest_row,
+    quantise_head_rows,
     quantise_heads,
     quantise_parts,
     rows_given,
@@ -51,6 +52,14 @@ def merge_heads_keep(device: Device, status: Array, x: Array, bits: int) -> tupl
     if bits == _KEPT and int(x.shape[0] * x.shape[2]) < _MOST_ROWS:
         return quantise_heads(device, status, x, bits)
     return product.quantise_keep(device, status, layout.merge_heads(device, x), bits)
+
+
+def merge_heads_rows(device: Device, status: Array, x: Array, bits: int) -> Any:
+    """`quantise` of `merge_heads` of x (B, H, T, D)."""
+    rows, width = int(x.shape[0] * x.shape[2]), int(x.shape[1] * x.shape[3])
+    if bits == _KEPT and rows < _MOST_ROWS and width <= longest_row():
+        return quantise_head_rows(device, status, x)
+    return product.quantise(device, status, layout.merge_heads(device, x), bits)
 
 
 def merge_heads_both(device: Device, status: Array, x: Array, bits: int) -> tuple[Any, Any]:

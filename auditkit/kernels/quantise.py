@@ -108,6 +108,18 @@ def quantise_heads(device: Device, status: Array, x: Array, bits: int) -> tuple[
     return rows, columns
 
 
+def quantise_head_rows(device: Device, status: Array, x: Array) -> DeviceRows:
+    """`quantise` of 14 bits of `merge_heads` of x (B, H, T, D) float32, which is not made.
+
+    For fewer than 2^32 rows of at most `longest_row` elements.
+    """
+    batch, heads, tokens, dim = (int(size) for size in x.shape)
+    rows = empty_rows(device, 14, 1, batch * tokens, heads * dim)
+    source = (x, *(np.uint32(size) for size in (heads, tokens, dim)))
+    launch_rows(device, ("quantise", "quantise_head_rows_14"), source, rows, status, HELD)
+    return rows
+
+
 def quantise_parts(
     device: Device, status: Array, parts: Sequence[Array], first: int, stop: int, bits: int
 ) -> DeviceRows:

@@ -18,6 +18,10 @@ class ComposedOps:
         """`merge_heads`, then `quantise_keep`."""
         return self.quantise_keep(self.merge_heads(x), bits)
 
+    def merge_heads_rows(self: Any, x: F32, bits: int) -> Any:
+        """`merge_heads`, then `quantise`."""
+        return self.quantise(self.merge_heads(x), bits)
+
     def merge_heads_both(self: Any, x: F32, bits: int) -> Any:
         """`merge_heads`, then `quantise_both`."""
         return self.quantise_both(self.merge_heads(x), bits)

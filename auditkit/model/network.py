@@ -150,6 +150,8 @@ class Network:
         q, q_norm = self._heads(rows, prefix + QUERIES, batch, heads)
         k, k_norm = self._heads(rows, prefix + KEYS, batch, keys)
         out, cache = self._attend(q, k, ops.split_heads(self._projection(rows, prefix + VALUES), batch, keys))
+        if self.runs_again:
+            return ops.merge_heads_rows(out, self.bits), None
         merged_rows, merged = ops.merge_heads_keep(out, self.bits)  # (N, H * D)
         return merged_rows, (kept, q_norm, k_norm, cache, merged, batch)
 

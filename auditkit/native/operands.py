@@ -20,9 +20,9 @@ class Operands:
     """The compositions of one library's ops."""
 
     OPS = (
-        "merge_heads_keep", "merge_heads_both", "rms_norm_keep", "rms_norm_rows", "rms_norm_backward_add",
-        "swiglu_keep", "swiglu_rows", "swiglu_columns", "swiglu_backward_both", "cross_entropy_operand",
-        "quantise_columns",
+        "merge_heads_keep", "merge_heads_rows", "merge_heads_both", "rms_norm_keep", "rms_norm_rows",
+        "rms_norm_backward_add", "swiglu_keep", "swiglu_rows", "swiglu_columns", "swiglu_backward_both",
+        "cross_entropy_operand", "quantise_columns",
     )  # fmt: skip
 
     def __init__(self, products: Products, elementwise: Elementwise) -> None:
@@ -31,6 +31,10 @@ class Operands:
     def merge_heads_keep(self, x: F32, bits: int) -> tuple[Any, F32]:
         """As operands.merge_heads_keep."""
         return self._products.quantise_keep(merge_heads(x), bits)
+
+    def merge_heads_rows(self, x: F32, bits: int) -> Any:
+        """As operands.merge_heads_rows."""
+        return self._products.quantise(merge_heads(x), bits)
 
     def merge_heads_both(self, x: F32, bits: int) -> tuple[Any, Any]:
         """As operands.merge_heads_both."""

@@ -45,6 +45,7 @@ _operands("quantise_both", (9, 8), lambda o, p, b: o.quantise_both(p(rows(9)), b
 _operands("quantise_keep", (9,), lambda o, p, b: o.quantise_keep(p(rows(9)), b)[:1])
 _operands("kept_columns", (9, 8), lambda o, p, b: _kept(o, o.quantise_keep(p(rows(9)), b), b))
 _operands("merge_heads_keep", (9, 6), lambda o, p, b: _kept(o, o.merge_heads_keep(p(floats(48, 2, 3, 3, 3)), b), b))
+_operands("merge_heads_rows", (9,), lambda o, p, b: (o.merge_heads_rows(p(floats(48, 2, 3, 3, 3)), b),))
 _operands("merge_heads_both", (9, 6), lambda o, p, b: o.merge_heads_both(p(floats(49, 2, 3, 3, 3)), b))
 _operands("rms_norm_keep", (8, 8), lambda o, p, b: _kept(o, o.rms_norm_keep(p(rows(8)), p(floats(15, 8)), EPS, b), b))
 _operands("rms_norm_rows", (8,), lambda o, p, b: (o.rms_norm_rows(p(rows(8)), p(floats(15, 8)), EPS, b),))

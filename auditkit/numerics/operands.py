@@ -22,6 +22,11 @@ def merge_heads_keep(x: F32, bits: int) -> tuple[Any, F32]:
     return product.quantise_keep(merge_heads(x), bits)
 
 
+def merge_heads_rows(x: F32, bits: int) -> Any:
+    """`quantise` of `merge_heads` of x (B, H, T, D)."""
+    return product.quantise(merge_heads(x), bits)
+
+
 def merge_heads_both(x: F32, bits: int) -> tuple[Any, Any]:
     """`quantise_both` of `merge_heads` of x (B, H, T, D)."""
     return product.quantise_both(merge_heads(x), bits)

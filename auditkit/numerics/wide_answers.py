@@ -82,6 +82,9 @@ def _largest(ops: Any, place: Place) -> Outputs:
         heads = ops.merge_heads_both(ops.split_heads(place(x), 2, 4), bits)
         yield from _shown(ops, place, bits, *both, *heads)
         yield from _shown(ops, place, bits, ops.quantise(place(x), bits), ops.quantise_t(place(x), bits))
+        for width in (128, 256, 512):
+            rows = ops.merge_heads_rows(place(np.ascontiguousarray(_peaks(99, 64, width).reshape(2, 4, 32, -1))), bits)
+            yield ops.dot(rows, ops.quantise(place(floats(92, 2, width)), bits))
         parts = [place(np.ascontiguousarray(part)) for part in (x[:40], x[40:])]
         yield ops.dot(ops.quantise_columns(parts, 4, 200, bits), ops.quantise(place(floats(93, 2, 64)), bits))
     long = ops.quantise(place(np.tile(x[:32], 65)), 14)

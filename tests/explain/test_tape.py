@@ -34,6 +34,7 @@ COMPOSED = {
 IN_PIECES = {
     "attention_again", "columns", "join_rows", "cross_entropy_rows", "cross_entropy_columns", "add_pieces",
     "rms_norm_rows", "swiglu_rows", "swiglu_columns", "cross_entropy_operand", "quantise_columns",
+    "merge_heads_rows",
 }  # fmt: skip
 
 

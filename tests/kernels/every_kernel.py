@@ -105,6 +105,7 @@ def _operands(ops: CudaOps) -> None:
             ops.rms_norm_rows(x, weight, np.float32(1e-5), bits)
             ops.swiglu_rows(x, x, bits)
             ops.swiglu_columns(x, x, bits)
+            ops.merge_heads_rows(ops.split_heads(x, 2, 1), bits)
             ops.quantise_columns([x[:40], x[40:]], 4, width - 4, bits)
             ops.cross_entropy_operand(ops.add(x, x), np.zeros(66, np.uint32), np.float32(1e-4), 66, bits)
             ops.swiglu_backward_both(x, cache, bits)

@@ -42,6 +42,8 @@ def check_heads(run: Run, x: Any, bits: int) -> None:
     rows, columns = fixed.quantise_heads(run.device, run.status, run.up(x), bits)
     check(run, rows, merged[None], bits)
     check(run, columns, np.ascontiguousarray(merged.T)[None], bits)
+    if bits == 14:
+        check(run, fixed.quantise_head_rows(run.device, run.status, run.up(x)), merged[None], bits)
     assert run.bits() == 0
 
 
