@@ -26,6 +26,7 @@ class Profile:
     to_host, to_device  bytes between main memory and the card, at the same time; None where the ops compute there
     disk             bytes of files
     lock             bytes of page-locked memory that the system gives
+    checksums        bytes of arrays whose checksums are taken, before they leave the card and after they have come back
     group            seconds in which nothing else is under way, between groups of micro-batches
     """
 
@@ -38,6 +39,7 @@ class Profile:
     to_device: float | None
     disk: float = 0.6e9
     lock: float = 3e9
+    checksums: float = 2.8e12
     group: float = 0.0
 
     @property
@@ -113,21 +115,22 @@ def predict(sizes: Sizes, plan: Plan, profile: Profile) -> Prediction:
     table_sums = sizes.sum_bytes * table / group
     of_tables = _Move(plan.table_sums, table_sums, table_sums)
     kept = _inputs(sizes, plan)
+    summing = kept[1].come / profile.checksums if plan.inputs == "host" and profile.overlaps else 0.0
     rounding = layers * sizes.layer / profile.elements / group
     chunks, pieces = _cuts(sizes, plan)
     late = [of_tables] * sizes.tables if not once else [of_tables]
     late.append(_Move(plan.inputs, 0.0 if once else float(sizes.stream * (1 if plan.tables_by_batch else pieces))))
     head += costs.logits / 3 if once else costs.logits_again(chunks)
     parts = (
-        _part("forward", forward + rounding, profile, [body, of_table, kept[0]]),
+        _part("forward", forward + rounding + summing, profile, [body, of_table, kept[0]]),
         _part("head", head, profile, [of_table, *([of_tables] if once else [])]),
-        _part("forward again", layers * costs.again(plan), profile, []),
+        _part("forward again", layers * costs.again(plan) + summing, profile, []),
         _part("backward", backward + 2 * rounding + costs.sums, profile,
               [body, _Move(plan.sums, sums, sums), kept[1]]),
         _part("tables", costs.tables(pieces), profile, [*late, *([] if once else [of_table])]),
         Part("between groups", profile.group / group),
     )  # fmt: skip
-    return Prediction(_joined(parts), profile.overlaps, _locked(sizes, plan, profile))
+    return Prediction(_joined(parts, plan), profile.overlaps, _locked(sizes, plan, profile))
 
 
 def _inputs(sizes: Sizes, plan: Plan) -> tuple[_Move, _Move]:
@@ -150,12 +153,20 @@ def _part(name: str, compute: float, profile: Profile, moves: Sequence[_Move]) -
     return Part(name, compute, to_device, go / profile.to_host if profile.to_host else 0.0, files / profile.disk)
 
 
-def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Layers are run again beside the copies of the backward pass: the two are one part where they overlap."""
-    again, backward = parts[2], parts[3]
-    name, compute = "backward, and what runs again", again.compute + backward.compute
-    both = Part(name, compute, backward.to_device, backward.to_host, backward.disk)
-    return *parts[:2], both, *parts[4:]
+def _joined(parts: Sequence[Part], plan: Plan) -> tuple[Part, ...]:
+    """Layers are run again beside the copies of the backward pass: the two are one part where they overlap; so is the
+    forward pass of the next group, if the plan takes it there.
+    """
+    forward, head, again, backward, *rest = parts
+    if plan.beside:
+        return head, _together("forward, backward, and what runs again", (forward, again, backward)), *rest
+    return forward, head, _together("backward, and what runs again", (again, backward)), *rest
+
+
+def _together(name: str, parts: Sequence[Part]) -> Part:
+    """One part of several whose copies and work overlap."""
+    sums = [sum(getattr(part, what) for part in parts) for what in ("compute", "to_device", "to_host", "disk")]
+    return Part(name, *sums)
 
 
 def _locked(sizes: Sizes, plan: Plan, profile: Profile) -> float:
@@ -200,7 +211,7 @@ class _Costs:
         return 2 * self.products + self.profile.backward * self.attention + 2 * self.elementwise
 
     def again(self, plan: Plan) -> float:
-        """Of a layer that runs again, but for what is kept of it; its last product is not needed."""
+        """Of a layer that runs again, but for what is kept of it, its last product, and the rows that enter that."""
         if not plan.recompute:
             return 0.0
         model = self.sizes.recipe.model
@@ -212,7 +223,8 @@ class _Costs:
         }  # fmt: skip
         made = float(sum(size for name, size in products.items() if name not in plan.keep))
         scores = 0.0 if ATTENTION in plan.keep else self.attention
-        return self.sizes.tokens * made / self.profile.products + scores + self.elementwise
+        elementwise = self.elementwise - self.sizes.tokens * float(model.ffn_size) / self.profile.elements
+        return self.sizes.tokens * made / self.profile.products + scores + elementwise
 
     @cached_property
     def logits(self) -> float:
