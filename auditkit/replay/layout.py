@@ -138,7 +138,7 @@ def _plans(recipes: Sequence[Recipe], cuda: bool) -> Iterator[Plan]:
                 again = replace(plan, group=group, recompute=True, inputs=inputs, keep=keep)
                 for near in (0,) if inputs == "memory" else sorted({layers * part // 8 for part in range(8)}):
                     yield replace(again, near=near)
-                if inputs == "host" and group < batches:
+                if inputs == sums == "host" and group < batches:
                     yield replace(again, beside=True)
 
 

@@ -189,6 +189,12 @@ class Sizes:
         weights = self.head * self.table if self.cuda else self.later + 3 * 8 * 64 * self.recipe.model.vocab_size
         return tokens * self.recipe.model.vocab_size * (4 + self.head + split) + weights
 
+    def chunk(self, plan: Plan) -> int:
+        """Bytes of the largest array that comes and goes: some rows of the logits' gradient in fixed point. Of what is
+        free it needs one piece.
+        """
+        return (plan.cuts.tokens or self.tokens) * self.recipe.model.vocab_size * self.head
+
     def logits_once(self, tokens: int, rows: int) -> int:
         """Bytes for all rows of logits, so many in fixed point at a time, then so many columns; with the head's weights
         in fixed point both ways and the sums of their gradient. Before there are logits, it has the weights themselves.
@@ -283,12 +289,11 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool, *, following: bool = Fal
     ahead = 4 * max(sizes.layer, sizes.table) if plan.params == "disk" else 0
     host = on_host(sizes, plan, following) + ahead + _spilling(sizes, plan, rows)
     in_memory = {what: size for (what, place), size in held.items() if place == "memory"}
-    moving = 2 * waiting_inputs(recipe, plan) if plan.inputs == "host" else 0  # on their way there, and back
     leaving = waiting_sums(recipe) if "host" in (plan.sums, plan.table_sums) else 0
     parts = (
         (f"{largest} at a time", stages[largest]),
         ("caches of all layers", caches),
-        ("waiting micro-batches", sum(in_memory.get(what, 0) for what in ("passing", "waiting", "near")) + moving),
+        ("waiting micro-batches", sum(in_memory.get(what, 0) for what in ("passing", "waiting", "near"))),
         ("gradient sums", in_memory.get("sums", 0) + in_memory.get("tables", 0) + leaving),
         ("digests of gradients", plan.group * sizes.parameters // 512 if cuda else 0),  # 32 bytes for 128 KiB of int64
         ("parameters", 0 if cuda else in_memory.get("parameters", 0)),
@@ -298,7 +303,7 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool, *, following: bool = Fal
     disk += sum(held.get((what, "disk"), 0) for what in ("sums", "tables"))  # written anew before the old one goes
     disk += 2 * held["tables", plan.table_sums] if plan.sums == "disk" != plan.table_sums else 0  # kept with the others
     if cuda:
-        whole = total + total // SPLIT + DEVICE_BASE
+        whole = total + max(total // SPLIT, sizes.chunk(plan)) + DEVICE_BASE
         return Bytes(whole, HOST_BASE + sizes.reading + host, disk, parts)
     return Bytes(total + HOST_BASE, 0, disk, parts)
 
@@ -352,6 +357,8 @@ def _stages(sizes: Sizes, plan: Plan, rows: int) -> dict[str, int]:
     layer = both * ((bring + soon) * sizes.layer + sizes.rows_of_layer)
     layer += settled + gradient + sizes.work(cuts.key_heads)
     layer += (sizes.cache if plan.recompute else 0) + 3 * x
+    kept = waiting_inputs(recipe, plan) // 2 if plan.inputs == "host" else 0  # of a layer, of one micro-batch
+    layer += 4 * kept  # two on their way there, two back
     if once:
         here = sizes.sum_bytes * sizes.table if plan.table_sums != "memory" else 0
         logits = sizes.logits_once(tokens, rows) + here
@@ -361,8 +368,8 @@ def _stages(sizes: Sizes, plan: Plan, rows: int) -> dict[str, int]:
         tables = bring * sizes.table + sizes.columns(rows)
     return {
         "a layer": layer + (soon * sizes.table if once else 0),
-        "the logits": soon * sizes.layer + logits + 5 * x,
-        "the tables": tables + of_tables + 3 * x,
+        "the logits": soon * sizes.layer + logits + 5 * x + 3 * kept,
+        "the tables": tables + of_tables + 3 * x + 3 * kept,
         "the update": (0 if cuda else bring) * sizes.table + _update(sizes, rows),
     }
 

@@ -49,7 +49,7 @@ class Profile:
 
 
 # An H200 by docs/benchmarks.md; two processors with their threads, any of them, where only ratios count.
-CARD = Profile(210e12, 114e12, 125e12, 3.3, 4e11, 48e9, 48e9, lock=1e10, group=0.014)
+CARD = Profile(210e12, 114e12, 125e12, 3.3, 5e11, 48e9, 48e9, lock=1e10, group=0.005)
 PROCESSOR = Profile(40e9, 40e9, 40e9, 2.5, 0.5e9, None, None)
 
 
@@ -120,7 +120,7 @@ def predict(sizes: Sizes, plan: Plan, profile: Profile) -> Prediction:
     chunks, pieces = _cuts(sizes, plan)
     late = [of_tables] * sizes.tables if not once else [of_tables]
     late.append(_Move(plan.inputs, 0.0 if once else float(sizes.stream * (1 if plan.tables_by_batch else pieces))))
-    head += costs.logits / 3 if once else costs.logits_again(chunks)
+    head += costs.logits / 16 if once else costs.logits_again(chunks)
     parts = (
         _part("forward", forward + rounding + summing, profile, [body, of_table, kept[0]]),
         _part("head", head, profile, [of_table, *([of_tables] if once else [])]),
@@ -229,7 +229,7 @@ class _Costs:
     @cached_property
     def logits(self) -> float:
         """Of what is elementwise in all logits and their gradient."""
-        return 3.0 * self.sizes.tokens * self.sizes.recipe.model.vocab_size / self.profile.elements
+        return 5.3 * self.sizes.tokens * self.sizes.recipe.model.vocab_size / self.profile.elements
 
     @cached_property
     def head_product(self) -> float:
@@ -243,7 +243,7 @@ class _Costs:
 
     def logits_again(self, chunks: int) -> float:
         """Of columns of the logits that are made again, and of weights that are rounded for each chunk of rows."""
-        return self.head_product + self.logits / 2 + 2.0 * chunks * self.sizes.table / self.profile.elements
+        return self.head_product + self.logits / 3 + 2.0 * chunks * self.sizes.table / self.profile.elements
 
     @cached_property
     def sums(self) -> float:

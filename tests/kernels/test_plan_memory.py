@@ -105,10 +105,10 @@ RECIPES = {
     "1.6b by sequences": recipe_of("1.6b", 1),
 }
 CHOSEN = [
-    *(("usual", size) for size in (2.0, 2.5, 3.0, 5.0)),
-    *(("wide tables", size) for size in (3.75, 4.5)),
+    *(("usual", size) for size in (2.0, 2.4, 2.5, 3.0, 5.0)),
+    *(("wide tables", size) for size in (3.75, 3.9, 4.5)),
     *(("1.6b", size) for size in (8.0, 12.0, 16.0)),
-    *(("1.6b by sequences", size) for size in (8.0, 12.0)),
+    *(("1.6b by sequences", size) for size in (8.0, 12.0, 13.5, 16.0)),
 ]
 
 
