@@ -11,8 +11,8 @@ from auditkit.measure.subject import Subject
 from auditkit.measure.times import StepTimes
 from auditkit.model.plan import Plan
 from auditkit.replay.backend import Backend, CudaBackend
-from auditkit.replay.memory import sizes_of
 from auditkit.replay.predict import Prediction, Profile, predict, profile_of
+from auditkit.replay.sizes import sizes_of
 
 Say = Callable[[str], None]
 

@@ -11,7 +11,7 @@ import numpy as np
 from auditkit.formats.recipe import Recipe
 from auditkit.measure.rates import Rates, planes
 from auditkit.model.params import parameter_table
-from auditkit.replay.memory import Sizes, sizes_of
+from auditkit.replay.sizes import Sizes, sizes_of
 
 PASSES = 3  # of a matrix's product: forward, gradient of its input, gradient of its weights
 ATTENTION = 7  # products of queries and keys: two forward, and backward the scores again, dP, dQ, dK, dV

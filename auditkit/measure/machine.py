@@ -14,8 +14,8 @@ from auditkit.measure.clock import Clock, clock_of
 from auditkit.measure.rates import fastest
 from auditkit.numerics.arrays import F32
 from auditkit.replay.backend import CudaBackend
-from auditkit.replay.memory import Sizes, sizes_of
 from auditkit.replay.predict import CARD, Profile, attention_products
+from auditkit.replay.sizes import Sizes, sizes_of
 
 COPY, COPIES = 256 << 20, 4  # bytes of a copy, and how many are timed together
 HEAD_ROWS = 16_384  # of the vocabulary table

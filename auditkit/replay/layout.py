@@ -12,8 +12,9 @@ from auditkit.formats.recipe import Recipe
 from auditkit.model.kept_results import ATTENTION, GATE, RESULTS, UP
 from auditkit.model.piece_sums import BLOCK_ELEMENTS
 from auditkit.model.plan import Cuts, Place, Plan
-from auditkit.replay.memory import Bytes, Sizes, piece_bytes, plain_bytes, sizes_of
+from auditkit.replay.memory import Bytes, piece_bytes, plain_bytes
 from auditkit.replay.predict import Profile, attention_products, predict, profile_of
+from auditkit.replay.sizes import Sizes, sizes_of
 
 GROUPS = (1, 2, 3, 4, 6, 8, 16, 32)
 TOKENS = (0, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16)  # of a chunk of logits; 0: all

@@ -22,8 +22,9 @@ from auditkit.numerics.arrays import F32, IntArray
 from auditkit.replay.backend import Backend
 from auditkit.replay.keeper import Keeper
 from auditkit.replay.layout import Layout, products
-from auditkit.replay.memory import sizes_of, waiting_inputs, waiting_sums
+from auditkit.replay.memory import waiting_inputs, waiting_sums
 from auditkit.replay.once import Once
+from auditkit.replay.sizes import sizes_of
 from auditkit.replay.spilled import SpilledTensors
 from auditkit.store.progress import Clock, Progress, Silent, SystemClock
 from auditkit.store.spill import Damaged, Spill

@@ -12,7 +12,8 @@ from functools import cached_property
 
 from auditkit.model.kept_results import ATTENTION, GATE, KEYS, MID, QUERIES, UP, VALUES
 from auditkit.model.plan import Place, Plan
-from auditkit.replay.memory import Sizes, is_once, on_host
+from auditkit.replay.memory import is_once, on_host
+from auditkit.replay.sizes import Sizes
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ CARD = Profile(210e12, 114e12, 125e12, 3.3, 5e11, 48e9, 48e9, lock=1e10, group=0
 PROCESSOR = Profile(40e9, 40e9, 40e9, 2.5, 0.5e9, None, None)
 
 
+STEADY = 0.95  # of the time copies are under way where work waits for nothing else (docs/performance.md)
+
+
 @dataclass(frozen=True)
 class Part:
     """Seconds of a part of a micro-batch: computing, and bytes to and from where its arrays lie."""
@@ -66,7 +70,7 @@ class Part:
     def seconds(self, overlaps: bool) -> float:
         """Until the last is done."""
         if overlaps:
-            return self.disk + max(self.compute, self.to_device, self.to_host)
+            return self.disk + max(self.compute, self.to_device / STEADY, self.to_host / STEADY)
         return self.disk + self.compute
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from auditkit.kernels import attention_chunks
 from auditkit.kernels.attention import attention_backward, attention_forward
-from auditkit.replay.memory import sizes_of
+from auditkit.replay.sizes import sizes_of
 from tests.kernels.emulator import EmulatedDevice
 from tests.kernels.on_devices import EMULATOR_MARKS
 from tests.replay.make_run import RECIPE

@@ -16,8 +16,9 @@ from auditkit.model.plan import Cuts, Place, Plan
 from auditkit.model.state import seeded_state
 from auditkit.replay import placing
 from auditkit.replay.layout import Layout
-from auditkit.replay.memory import on_host, piece_bytes, sizes_of
+from auditkit.replay.memory import on_host, piece_bytes
 from auditkit.replay.planned import Planned
+from auditkit.replay.sizes import sizes_of
 from auditkit.store.spill import Spill
 from tests.kernels import fake_cupy
 from tests.kernels.fake_cuda import Cuda

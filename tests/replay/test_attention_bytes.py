@@ -14,7 +14,7 @@ from auditkit.formats.recipe import NumericsConfig, Recipe
 from auditkit.model.network import Network, Prepared
 from auditkit.model.params import layer_prefix, parameter_table
 from auditkit.numerics import reference as ops
-from auditkit.replay.memory import sizes_of
+from auditkit.replay.sizes import sizes_of
 from tests.replay.make_run import RECIPE
 
 F32_PRODUCT = replace(RECIPE.numerics, product="f32", body_bits=24, head_bits=24)

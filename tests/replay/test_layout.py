@@ -11,8 +11,8 @@ from auditkit.formats.recipe import Recipe
 from auditkit.model.piece_sums import BLOCK_ELEMENTS
 from auditkit.model.plan import Plan
 from auditkit.replay.layout import Limits, choose_layout, leanest, table_rows
-from auditkit.replay.memory import sizes_of
 from auditkit.replay.predict import CARD, predict
+from auditkit.replay.sizes import sizes_of
 from tests.replay.make_run import RECIPE
 
 GIB = 1 << 30

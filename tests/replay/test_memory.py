@@ -22,7 +22,8 @@ from auditkit.model.state import initial_state, seeded_state, state_digests
 from auditkit.replay.backend import choose
 from auditkit.replay.confirm import copied_in
 from auditkit.replay.layout import Layout
-from auditkit.replay.memory import piece_bytes, plain_bytes, sizes_of
+from auditkit.replay.memory import piece_bytes, plain_bytes
+from auditkit.replay.sizes import sizes_of
 from auditkit.replay.planned import Planned
 from tests.peak_memory import peak_bytes
 from tests.replay.make_run import RECIPE

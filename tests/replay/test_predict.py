@@ -8,8 +8,8 @@ import pytest
 
 from auditkit.model.kept_results import RESULTS
 from auditkit.model.plan import Cuts, Plan
-from auditkit.replay.memory import sizes_of
 from auditkit.replay.predict import CARD, PROCESSOR, Profile, predict, profile_of
+from auditkit.replay.sizes import sizes_of
 from tests.replay.test_layout import LARGE
 
 SIZES = sizes_of(LARGE, True)
