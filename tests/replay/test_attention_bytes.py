@@ -52,11 +52,11 @@ def measured(recipe: Recipe) -> tuple[int, int]:
     x = rng.normal(0, 1, (sequences * model.context_length, model.hidden_size)).astype(np.float32)
     tracemalloc.start()
     try:
-        cache = network.layer_cache(x, layer_prefix(0), sequences)[-1]
+        cache = network.layer_cache(x, layer_prefix(0), sequences)
         held = tracemalloc.get_traced_memory()[0]
         del cache
         held -= tracemalloc.get_traced_memory()[0]  # masks of what a query sees stay, for all layers
-        network.layer_backward(x, layer_prefix(0), network.layer_cache(x, layer_prefix(0), sequences)[-1])
+        network.layer_backward(x, layer_prefix(0), network.layer_cache(x, layer_prefix(0), sequences))
         return held, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
