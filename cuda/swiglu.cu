@@ -102,8 +102,9 @@ struct Made {
     }
 };
 
-// Two blocks share a multiprocessor; from sm_100 on they would have to keep something in local memory.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+// Two blocks share a multiprocessor; one of sm_75 has too few threads for that, and from sm_100 on they would have to keep something in
+// local memory.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 800 || __CUDA_ARCH__ >= 1000)
 #define ROWS_TOGETHER 1
 #else
 #define ROWS_TOGETHER 2
