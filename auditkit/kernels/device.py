@@ -179,8 +179,8 @@ class Device:
 
         A limit is for both.
         """
-        before, self._memory = self._memory, self._new_memory(beside=self._memory)
         self._zeros.forget()
+        before, self._memory = self._memory, self._new_memory(beside=self._memory)
         try:
             yield self._memory
         finally:
@@ -250,6 +250,7 @@ class Device:
     @_guarded
     def limit(self, size: int, *, at_once: bool = False) -> None:
         """Let `empty` take at most so many bytes altogether: beyond, it raises Unsupported. at_once: see Slab."""
+        self._zeros.forget()  # or a page would hold the block of the limit before
         self._memory.limit(size, at_once=at_once)
 
     def release(self) -> None:

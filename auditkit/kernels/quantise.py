@@ -21,6 +21,7 @@ _STRIP = 256  # columns of a block of the first pass
 _HEIGHTS = (128, 32)  # its rows: many for a large matrix, few where the blocks would not fill the device
 _WAVES = 4  # blocks of the first pass that a multiprocessor has at once
 _NONE = np.uint64(0)
+_QUAD = 16  # bytes of four elements that a kernel reads at a time
 
 
 def empty_rows(device: Device, bits: int, batch: int, rows: int, length: int) -> DeviceRows:
@@ -125,14 +126,18 @@ def quantise_parts(
 ) -> DeviceRows:
     """`quantise_t` of columns first .. stop - 1 of a matrix in parts (n, V) float32, which are not gathered.
 
-    For fewer than 2^32 rows. ValueError: parts of other heights than the first, but for a last one that is less high.
+    For fewer than 2^32 rows. ValueError: parts of other heights than the first, but for a last one that is less high, or
+    a part that does not begin at a multiple of 16 bytes.
     """
     heights, width = [int(part.shape[0]) for part in parts], int(parts[0].shape[1])
     if any(height != heights[0] for height in heights[:-1]) or heights[-1] > heights[0]:
         raise ValueError(f"parts of {heights} rows")
+    addresses = [device.address(part) for part in parts]
+    if any(address % _QUAD for address in addresses):
+        raise ValueError("a part begins between multiples of 16 bytes")
     m, k = sum(heights), stop - first
     columns = empty_rows(device, bits, 1, k, m)
-    table = device.upload(np.array([device.address(part) for part in parts], np.uint64))
+    table = device.upload(np.array(addresses, np.uint64))
     source = table, np.uint32(heights[0]), np.int64(width), np.int64(first)
     _in_two_passes(device, status, "parts", source, (1, m, k), None, columns)
     return columns

@@ -125,6 +125,21 @@ def test_free_memory_heeds_what_is_used_and_the_limit(cuda: Cuda) -> None:
     del held
 
 
+def test_zeros_that_nobody_holds_do_not_keep_the_block_of_a_limit_before(cuda: Cuda) -> None:
+    device = Device(0)
+    device.limit(256 << 20, at_once=True)
+    held = device.empty((64 << 20,), np.uint8), device.zero_words(1000)
+    assert device.pool.total_bytes() > 128 << 20
+    del held
+    device.limit(512 << 20)
+    assert not device.pool.used_bytes() and device.pool.total_bytes() < 64 << 20
+    with device.use():
+        kept = device.zero_words(1000)
+        with device.own_memory():
+            other = device.zero_words(1000)
+        assert device.address(device.zero_words(1)) not in (device.address(kept), device.address(other))
+
+
 def test_a_recording_stays_within_the_limit(cuda: Cuda) -> None:
     """Its pool and the device's share one; what the device has kept is given back for it."""
     device = Device(0)

@@ -66,6 +66,15 @@ def test_every_product_has_its_columns(device: Any) -> None:
                 assert_same_bits(run.down(getattr(found, name)), run.down(getattr(expected, name)))
 
 
+def test_parts_that_do_not_begin_at_sixteen_bytes(device: Any) -> None:
+    x = data("normal", (12, 20), 6)
+    with device.use():
+        run = Run(device)
+        apart = run.up(np.concatenate([[0], x[8:].reshape(-1)]).astype(np.float32))[1:].reshape((4, 20))
+        with pytest.raises(ValueError, match="16 bytes"):
+            quantise_columns(device, run.status, [run.up(x[:8]), apart], 4, 16, 14)
+
+
 def test_a_value_that_is_not_finite_is_found(device: Any) -> None:
     x = np.ones((40, 20), np.float32)
     x[39, 9] = np.nan

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from auditkit.kernels.returned import Returned
 from auditkit.kernels.whole_blocks import LARGE, UNIT
+from auditkit.kernels.zero_pages import ZeroPages
 from tests.kernels.emulator.device import EmulatedArray
 from tests.kernels.pools import OutOfMemory
 
@@ -64,6 +65,7 @@ class VirtualDevice:
         self.used, self.part = 0, ""
         self.peaks: dict[str, int] = {}
         self.returned = Returned()
+        self._zeros = ZeroPages()
         self.transfers = VirtualTransfers(self)
 
     @property
@@ -104,8 +106,8 @@ class VirtualDevice:
         return made
 
     def zero_words(self, count: int, *, kept: bool = False) -> EmulatedArray:
-        """As Device.zero_words."""
-        return self.zeros((count,), np.uint32)
+        """As Device.zero_words: parts of pages, which lie where other arrays do."""
+        return self._zeros.take(count, lambda size: self.empty((size,), np.uint32), kept=kept)
 
     def upload(self, array: npt.NDArray[Any]) -> EmulatedArray:
         """Memory for the array."""
