@@ -126,8 +126,8 @@ def quantise_parts(
 ) -> DeviceRows:
     """`quantise_t` of columns first .. stop - 1 of a matrix in parts (n, V) float32, which are not gathered.
 
-    For fewer than 2^32 rows. ValueError: parts of other heights than the first, but for a last one that is less high, or
-    a part that does not begin at a multiple of 16 bytes.
+    For fewer than 2^32 rows. ValueError: parts of other heights than the first, but for a last one that is less high,
+    or a part that does not begin at a multiple of 16 bytes.
     """
     heights, width = [int(part.shape[0]) for part in parts], int(parts[0].shape[1])
     if any(height != heights[0] for height in heights[:-1]) or heights[-1] > heights[0]:
