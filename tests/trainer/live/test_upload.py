@@ -138,12 +138,12 @@ def wait_for(done: Callable[[], bool]) -> None:
 
 def lives(pid: int) -> bool:
     """Whether there is a process that has not ended."""
+    state = Path(f"/proc/{pid}/stat")  # one that nobody has waited for has ended all the same
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        return not state.exists() or state.read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):  # at any time: before it is looked at, opened or read
         return False
-    state = Path(f"/proc/{pid}/stat")  # one that nobody has waited for has ended all the same
-    return not state.exists() or state.read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
 
 
 @posix_only
