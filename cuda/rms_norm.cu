@@ -85,7 +85,7 @@ __device__ __forceinline__ u32 team_most(const Team& team, u32 value) {
 }
 
 // AHEAD: the next row is under way while this one is worked on. A thread keeps its columns' largest over all its rows, and stores
-// them: an atomic maximum of each, by all teams at the end, would take longer than all that comes before.
+// them: atomic maxima by all teams at the end took more than a quarter of the kernel's time (docs/log.md).
 template <int HELD, bool AHEAD>
 __device__ __forceinline__ void largest_of_y(const float* x, const float* weight, float* rstd, u32* of_rows, u32* of_columns, float eps,
                                              i64 rows, i32 width, i64 padded, i32 threads) {

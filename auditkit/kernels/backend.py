@@ -37,7 +37,7 @@ from auditkit.numerics.lists import Each
 from auditkit.numerics.nonfinite import NonFinite
 from auditkit.numerics.schedule import learning_rate
 
-WAITING_TERMS = 1 << 28  # a matrix alone leaves much of a large card idle
+WAITING_TERMS = 1 << 28  # bytes; a matrix alone leaves much of a large card idle
 NOT_FINITE, SUM_RANGE, TOKEN_RANGE = 1, 2, 4  # bits of the status word, cuda/common.cuh
 SUM_LIMIT = 1 << exact_sum.SUM_BITS
 _MOST_SQUARES = SUM_LIMIT << 32  # units 2^-62; from here on the step has no result (SPEC.md section 13)
@@ -95,6 +95,7 @@ class CudaOps:
     quantise_t = _checked(product.quantise_t)
     quantise_both = _checked(product.quantise_both)
     quantise_keep = _checked(product.quantise_keep)
+    quantise_columns = _checked(operands.quantise_columns)
     kept_columns = _checked(product.kept_columns)
     weight_rows = quantise
     weight_rows_t = quantise_t
@@ -126,7 +127,6 @@ class CudaOps:
     rms_norm_rows = _checked(operands.rms_norm_rows)
     swiglu_keep = _checked(operands.swiglu_keep)
     swiglu_rows = _checked(operands.swiglu_rows)
-    quantise_columns = _checked(operands.quantise_columns)
     swiglu_columns = _checked(operands.swiglu_columns)
     swiglu_backward_both = _checked(operands.swiglu_backward_both)
     swiglu_forward = _on_device(swiglu.swiglu_forward)

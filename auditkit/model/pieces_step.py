@@ -43,7 +43,7 @@ class Keeper(Protocol):
 class Room:
     """Where the arrays of one step lie under a plan that works in pieces: those of the state are host arrays.
 
-    stage: told what part of a micro-batch begins (walk.STAGES).
+    stage: told what part of a micro-batch begins (stages.STAGES).
     """
 
     plan: Plan

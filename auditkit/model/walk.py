@@ -11,11 +11,9 @@ from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.model.kept_results import KeptResults
 from auditkit.model.micro_batch import MicroBatch
 from auditkit.model.params import EMBED, layer_prefix
-from auditkit.model.stages import AGAIN, BACKWARD, FORWARD, LEAVES, STAGES
+from auditkit.model.stages import AGAIN, BACKWARD, FORWARD, LEAVES
 from auditkit.model.vocabulary import Vocabulary
 from auditkit.numerics.arrays import IntArray
-
-__all__ = ["STAGES", "Walk"]
 
 
 class Walk(Vocabulary):

@@ -39,7 +39,7 @@ def rms_norm_keep(x: F32, weight: F32, eps: np.float32, bits: int) -> tuple[Any,
 
 
 def rms_norm_rows(x: F32, weight: F32, eps: np.float32, bits: int) -> Any:
-    """`quantise` of `rms_norm_forward`."""
+    """`quantise` of `rms_norm_forward` of x (N, C) float32, weight (C,): N rows of C. Raises NonFinite."""
     return product.quantise(rms_norm_forward(x, weight, eps)[0], bits)
 
 
@@ -66,12 +66,12 @@ def swiglu_keep(gate: F32, up: F32, bits: int) -> tuple[Any, F32, SwigluCache]:
 
 
 def swiglu_rows(gate: F32, up: F32, bits: int) -> Any:
-    """`quantise` of `swiglu_forward`."""
+    """`quantise` of `swiglu_forward` of gate and up (N, F) float32: N rows of F. Raises NonFinite."""
     return product.quantise(swiglu_forward(gate, up)[0], bits)
 
 
 def swiglu_columns(gate: F32, up: F32, bits: int) -> tuple[F32, SwigluCache]:
-    """`swiglu_keep` without the rows: what is kept, cache."""
+    """`swiglu_keep` of gate and up (N, F) float32 without the rows: what is kept for its columns, cache."""
     return swiglu_forward(gate, up)
 
 
@@ -82,18 +82,20 @@ def swiglu_backward_both(dy: F32, cache: SwigluCache, bits: int) -> tuple[tuple[
 
 
 def rope_heads(x: F32, batch: int, heads: int, table: RopeTable) -> F32:
-    """`rope_forward` of `split_heads` of x (B * T, H * D) -> (B, H, T, D)."""
+    """`rope_forward` of `split_heads` of x (B * T, H * D) float32 -> (B, H, T, D)."""
     return rope_forward(split_heads(x, batch, heads), table)
 
 
 def cross_entropy_operand(
     logits: F32, targets: IntArray, z_loss: np.float32, total_targets: int, bits: int
 ) -> tuple[I64, F32, F32, Any]:
-    """`cross_entropy_rows`, and `quantise` of the gradient: loss, gradient, what is kept of the rows, rows."""
+    """`cross_entropy_rows` of logits (N, V) float32, and `quantise` of the gradient: loss, int64 () in units 2^-32;
+    gradient (N, V); what is kept of the rows, (N, 2); N rows of V. Raises NonFinite.
+    """
     loss, gradient, kept = cross_entropy_rows(logits, targets, z_loss, total_targets)
     return loss, gradient, kept, product.quantise(gradient, bits)
 
 
 def quantise_columns(parts: Sequence[F32], first: int, stop: int, bits: int) -> Any:
-    """`quantise_t` of `columns` of parts (n, V) of one height, but for a last one that is less high."""
+    """`quantise_t` of `columns` of parts (n, V) float32 of one height, but for a last one that is less high."""
     return product.quantise_t(columns(parts, first, stop), bits)

@@ -41,7 +41,7 @@ class Planned(Backend):
 
     cache     where files go that are not needed for long
     program   which program this is: another one does not go on with what this one has kept
-    stage     told what part of a micro-batch begins (auditkit/model/walk.py)
+    stage     told what part of a micro-batch begins (auditkit/model/stages.py)
     again     the layout of a second replay, while main memory of the first is held
     begun     the steps that were begun: only a first replay goes on from what was kept
     other     whether this is the plan of a second replay alone

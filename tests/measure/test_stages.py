@@ -10,7 +10,7 @@ from auditkit.measure.stages import Stages
 from auditkit.measure.subject import Subject
 from auditkit.measure.times import measure_parts
 from auditkit.model import pieces_step, step
-from auditkit.model.walk import STAGES
+from auditkit.model.stages import STAGES
 from tests.measure.test_times import in_pieces
 
 
