@@ -53,6 +53,11 @@ class Subject:
         return plan.group if plan.pieces else self.workers
 
     @property
+    def follows(self) -> int:
+        """Micro-batches whose forward pass is to come beside the backward pass of the last that is measured."""
+        return self.together if self.layout.plan.beside else 0
+
+    @property
     def workers(self) -> int:
         """Threads that compute micro-batches side by side."""
         plan = self.layout.plan

@@ -57,7 +57,8 @@ class StepTimes:
 
 def measure_parts(subject: Subject, state: State, rounds: int | None = None) -> StepTimes:
     """Run a short step of `rounds` + 1 times the micro-batches that are computed together, after one that warms up;
-    without `rounds` of so many that they take a few seconds.
+    without `rounds` of so many that they take a few seconds. Where a group's forward pass comes beside the backward
+    pass of the one before, one group more is run: the last one has none beside it, and is not counted.
     """
     clock = clock_of(subject.inner)
     stages = Stages(clock)
@@ -65,7 +66,8 @@ def measure_parts(subject: Subject, state: State, rounds: int | None = None) -> 
     _one_step(backend, state, subject.part(1))  # loads the kernels
     if rounds is None:
         rounds = _rounds(subject, _one_step(backend, state, subject.part(1)))
-    recipe = subject.part((rounds + 1) * subject.together)
+    last = (rounds + 1) * subject.together
+    recipe = subject.part(last + subject.follows)
     if subject.cuda and worthwhile(recipe):
         for _ in range(AFTER + 1):  # until steps are played from a recording
             _one_step(backend, state, recipe)
@@ -76,11 +78,11 @@ def measure_parts(subject: Subject, state: State, rounds: int | None = None) -> 
 
     def told(done: int) -> None:
         marks.append(clock.mark())
-        if done in (subject.together, recipe.batch.micro_batches):
+        if done in (subject.together, last):
             used.append(meter())
         if done == subject.together:
             stages.restart()
-        if done == recipe.batch.micro_batches:
+        if done == last:
             stages.stop()
 
     def one() -> tuple[Any, Any]:
@@ -91,16 +93,17 @@ def measure_parts(subject: Subject, state: State, rounds: int | None = None) -> 
 
     with _watched(subject.inner, stages):
         updated, hashed = backend.on_device(one)
-    parts, waits = stages.lines(marks[-1])
-    seconds = clock.seconds(marks[subject.together - 1], marks[-1])
+    counted = marks[:last]
+    parts, waits = stages.lines(counted[-1])
+    seconds = clock.seconds(counted[subject.together - 1], counted[-1])
     return StepTimes(
-        micro_batch=_between(marks, subject.together, clock),
+        micro_batch=_between(counted, subject.together, clock),
         prepare=prepare_seconds,
         update=clock.seconds(marks[-1], updated),
         digest=clock.seconds(updated, hashed),
-        counted=max(1, len(marks) - subject.together),
+        counted=max(1, len(counted) - subject.together),
         peak_bytes=peak(subject.inner),
-        joules=_joules(used, seconds, len(marks) - subject.together),
+        joules=_joules(used, seconds, len(counted) - subject.together),
         parts=tuple(parts),
         waits=tuple(waits),
     )
@@ -186,12 +189,12 @@ class Profile:
 
 
 def profile(subject: Subject, state: State) -> Profile:
-    """Profile the second group of micro-batches of a step of two, and its update."""
+    """Profile the second group of micro-batches of a step, with what comes beside it, and the update."""
     clock = clock_of(subject.inner)
     by_op, by_kernel = Log(clock), Log(clock)
     backend = subject.planned(profiled(subject.inner, by_op, by_kernel))
     together = subject.layout.plan.group if subject.layout.plan.pieces else 1  # nothing is timed side by side
-    recipe = subject.part(2 * together)
+    recipe = subject.part(2 * together + subject.follows)
     marks: list[Any] = []
 
     def told(_done: int) -> None:
@@ -205,7 +208,7 @@ def profile(subject: Subject, state: State) -> Profile:
 
     backend.on_device(one)
     return Profile(
-        wall=clock.seconds(marks[together - 1], marks[-1]),
+        wall=clock.seconds(marks[together - 1], marks[2 * together - 1]),
         together=together,
         ops=by_op.lines(together),  # the section that ends with the first mark of the second group
         kernels=by_kernel.lines(together),

@@ -71,9 +71,8 @@ def walk_all(
     weights = Weights(state.params, recipe, ops, ahead=room.plan.params == "disk", room=room.plan.logits_once)
     try:
         walk = Walk(weights, total_targets, recipe, ops, room.plan, room.inputs, sums, room.stage)
-        for at in range(len(leaves), len(tokens), room.plan.group):
-            stop = at + room.plan.group
-            leaves += walk.group(tokens[at:stop], more=stop < len(tokens))
+        for found in walk.groups(tokens[len(leaves) :]):
+            leaves += found
             if room.keeper is not None and len(leaves) < len(tokens) and room.keeper.due():
                 ops.check_finite({})  # what went wrong on a device must not be forgotten with it
                 room.keeper.save(leaves, keys, room.sums)

@@ -38,6 +38,8 @@ class Plan:
     group       micro-batches that pass a layer together, so that its weights and sums are brought once for all of them
     recompute   keep only what enters each layer, and run the layer again for its backward pass
     keep        results of a layer (kept_results.RESULTS) that are kept besides, and not made again
+    beside      take the forward pass of a group beside the backward pass of the one before, so that what layers keep
+                comes and goes all the time; with `recompute` only
     near        layers, counted from the last, whose inputs and results stay in memory wherever the others' lie
     logits_once keep the gradient of a micro-batch's logits until that of the head's weights is made of it, instead of
                 making its columns again; of an untied head only
@@ -50,6 +52,7 @@ class Plan:
     group: int = 1
     recompute: bool = False
     keep: tuple[str, ...] = ()
+    beside: bool = False
     near: int = 0
     logits_once: bool = False
     cuts: Cuts = WHOLE
@@ -76,6 +79,8 @@ class Plan:
             side = "one micro-batch at a time" if self.workers == 1 else f"{self.workers} micro-batches side by side"
             return f"everything in memory, {side}"
         together = "" if self.group == 1 else f", {self.group} micro-batches together"
+        if self.beside:
+            together += ", their forward pass beside the backward pass of those before"
         places = [f"{what} {_AT[place]}" for what, place in (("parameters", self.params), ("sums", self.sums))]
         if self.table_sums != self.sums:
             places.append(f"those of the vocabulary tables {_AT[self.table_sums]}")

@@ -6,7 +6,7 @@ tokens of a micro-batch, makes some columns of them again, or reads the gradient
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,16 +22,17 @@ from auditkit.numerics.exact_sum import GRADIENT_UNIT
 class Vocabulary(Stages):
     """The stages that read or make what belongs to the vocabulary."""
 
-    def _head(self, batches: list[MicroBatch]) -> None:
-        """Loss and gradient of what enters the head, some rows of logits at a time."""
+    def _head(self, batches: list[MicroBatch], more: bool) -> None:
+        """Loss and gradient of what enters the head, some rows of logits at a time; more: another group follows."""
         self._stage(OF_HEAD)
-        last = len(self._layers)
-        self._weights.stage(self._of_head, self._layers[-1])
-        later = self._bring(self._layers[-1])  # not its sums as well: there is least room here
+        last, beside = len(self._layers), self._plan.beside and more
+        after = [EMBED] if beside else self._layers[-1]
+        self._weights.stage(self._of_head, after)
+        later = self._bring(after)  # not the sums of a layer as well: there is least room here
         if self._once:
             self._weights.round(HEAD)
             self._sums.expect(piece.key for piece in self._pieces(HEAD))
-        for batch in self._in_turn(batches, then=self._needs(last - 1), later=later):
+        for batch in self._in_turn(batches, then=() if beside else self._needs(last - 1), later=later):
             network = self._network(batch)
             y, cache = network.norm(batch.passed(), FINAL_NORM)
             dy, kept, gradients = self._logits(batch, y)
@@ -89,15 +90,15 @@ class Vocabulary(Stages):
         weight = self._weights.prepared.params[self._head_name]
         return self._ops.weight_rows_t(weight, self._recipe.numerics.head_bits)
 
-    def _tables(self, batches: list[MicroBatch], more: bool) -> None:
+    def _tables(self, batches: list[MicroBatch], after: Sequence[str]) -> None:
         """The gradients of embedding and head, some rows of the vocabulary at a time; of the embedding alone, where the
-        head's are made. more: another group follows.
+        head's are made. after: the parameters of the next stage.
         """
         self._stage(TABLES)
-        self._weights.stage([] if self._once else [self._head_name], [EMBED] if more else [])
-        what: Keys = () if self._once else ("head",)
+        self._weights.stage([] if self._once else [self._head_name], after)
+        what, bring = (() if self._once else ("head",)), self._bring(after)
         if self._plan.tables_by_batch:
-            for batch in self._in_turn(batches, what, later=self._bring([EMBED])):
+            for batch in self._in_turn(batches, what, later=bring):
                 held = [self._take(batch, key) for key in what]
                 for piece in self._pieces(EMBED):
                     self._table_piece(batch, piece, *held)
@@ -105,19 +106,19 @@ class Vocabulary(Stages):
                 batch.passing = None
                 del held  # before the next one's are taken
             return
-        self._tables_by_piece(batches, what)
+        self._tables_by_piece(batches, what, bring)
         for batch in batches:
             batch.passing = None
             for key in what:
                 self._inputs.drop(batch.key(key))
 
-    def _tables_by_piece(self, batches: list[MicroBatch], what: Keys) -> None:
+    def _tables_by_piece(self, batches: list[MicroBatch], what: Keys, bring: list[Callable[[], None]]) -> None:
         """All micro-batches for one piece of the tables before the next, so that its sums are brought once for all."""
         names, pieces = {EMBED} if self._once else {self._head_name, EMBED}, self._pieces(EMBED)
         for number, piece in enumerate(pieces):
             self._sums.expect(f"{name}.{piece.number}" for name in names)
             follows = [f"{name}.{soon.number}" for soon in pieces[number + 1 : number + 2] for name in names]
-            later = self._bring_sums(follows) if follows else self._bring([EMBED])
+            later = self._bring_sums(follows) if follows else bring
             for batch in self._in_turn(batches, what, what if follows else (), later):
                 self._table_piece(batch, piece, *(self._held(batch, key) for key in what))
             self._sums.settle()

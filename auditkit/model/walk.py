@@ -5,13 +5,13 @@ The network is the one of `network.py`, and so are its operations; what changes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.model.kept_results import KeptResults
 from auditkit.model.micro_batch import MicroBatch
 from auditkit.model.params import EMBED, layer_prefix
-from auditkit.model.stages import AGAIN, BACKWARD, FORWARD, LEAVES
+from auditkit.model.stages import AGAIN, BACKWARD, FORWARD, LEAVES, Keys
 from auditkit.model.vocabulary import Vocabulary
 from auditkit.numerics.arrays import IntArray
 
@@ -19,68 +19,107 @@ from auditkit.numerics.arrays import IntArray
 class Walk(Vocabulary):
     """Takes groups of micro-batches through the network. Arrays that wait lie on `inputs`, sums go to `sums`."""
 
-    def group(self, parts: Sequence[IntArray], *, more: bool = False) -> list[MicroBatchLeaf]:
-        """The leaves of micro-batches (s, T + 1), whose gradients are added to the sums; more: another group follows.
-
-        Raises NonFinite.
+    def groups(self, parts: Sequence[IntArray]) -> Iterator[list[MicroBatchLeaf]]:
+        """The leaves of micro-batches (s, T + 1), group by group, when the sums have all of their gradients and none of
+        the next group's. Raises NonFinite.
         """
-        batches = [MicroBatch(number, tokens) for number, tokens in enumerate(parts)]
-        self._embed(batches)
-        for layer in range(len(self._layers)):
-            self._forward(layer, batches)
-        self._head(batches)
-        for layer in reversed(range(len(self._layers))):
-            self._backward(layer, batches)
-        self._tables(batches, more)
+        size, before = self._plan.group, list[MicroBatch]()
+        for first in range(0, len(parts), size):
+            number = size if before and not before[0].number else 0  # those of the group before have others
+            batches = [MicroBatch(number + at, tokens) for at, tokens in enumerate(parts[first : first + size])]
+            more = first + size < len(parts)
+            self._embed(batches, before)
+            for number in range(len(self._layers)):
+                self._layer(number, batches, before)
+            if before:
+                self._tables(before, self._of_head)
+                yield self._leaves(before)
+            self._head(batches, more)
+            before = batches
+            if not (self._plan.beside and more):
+                for number in range(len(self._layers)):
+                    self._layer(number, [], before)
+                self._tables(before, [EMBED] if more else [])
+                yield self._leaves(before)
+                before = []
+
+    def _leaves(self, batches: list[MicroBatch]) -> list[MicroBatchLeaf]:
+        """Of micro-batches whose gradients are all there; waits for the device."""
         self._stage(LEAVES)
         names = list(self._specs)
         found = self._ops.read_digests([batch.digests[name] for batch in batches for name in names])
         roots = (self._texts.root(found[at : at + len(names)]) for at in range(0, len(found), len(names)))
         return [MicroBatchLeaf(batch.loss_sum(), root) for batch, root in zip(batches, roots, strict=True)]
 
-    def _embed(self, batches: list[MicroBatch]) -> None:
+    def _embed(self, batches: list[MicroBatch], before: list[MicroBatch]) -> None:
+        """before: the group whose backward pass comes beside the forward pass of this one; none if it is done."""
         self._stage(FORWARD)
-        self._weights.stage([EMBED], self._layers[0])
+        after = self._of_layers(0, forward=True, backward=bool(before))
+        self._weights.stage([EMBED], after)
         table = self._weights.prepared.params[EMBED]
-        for batch in self._in_turn(batches, later=self._bring(self._layers[0])):
+        for batch in self._in_turn(batches, later=self._bring(after)):
             batch.passing = self._ops.embedding_forward(batch.inputs, table)
 
-    def _forward(self, layer: int, batches: list[MicroBatch]) -> None:
-        after = self._layers[layer + 1] if layer + 1 < len(self._layers) else self._of_head
-        self._weights.stage(self._layers[layer], after)
-        for batch in self._in_turn(batches, later=self._bring(after)):
-            again = self._plan.recompute
-            kept = KeptResults(self._plan.keep if again else ())
-            network = self._network(batch, kept, runs_again=again)
-            x = batch.passed()
-            batch.passing, cache = network.layer_forward(x, layer_prefix(layer), batch.size)
-            if again:
-                batch.counts = kept.counts
-                self._inputs.put(batch.key(layer), [x, *kept.arrays])
-            else:
-                batch.caches.append(cache)
-            del network, cache, kept, x
+    def _of_layers(self, number: int, *, forward: bool, backward: bool) -> list[str]:
+        """The parameters of a stage of layers: of layer `number` forward, of layer `number` from the last backward."""
+        if number >= len(self._layers):
+            return []
+        names = [*(self._layers[number] if forward else []), *(self._layers[-1 - number] if backward else [])]
+        return list(dict.fromkeys(names))
 
-    def _backward(self, layer: int, batches: list[MicroBatch]) -> None:
-        after = self._layers[layer - 1] if layer else []
-        self._weights.stage(self._layers[layer], after)
-        tables = [piece.key for piece in self._pieces(EMBED)[:1]]
-        sums = [f"{name}.0" for name in self._layers[layer - 1]] if layer else tables
-        later = [*self._bring(after), *self._bring_sums(sums)]
-        if layer + 1 == len(self._layers):
-            self._sums.expect(f"{name}.0" for name in self._layers[layer])
-        for batch in self._in_turn(batches, self._needs(layer), self._needs(layer - 1), later):
-            network, prefix = self._network(batch), layer_prefix(layer)
-            if self._plan.recompute:
-                x, *kept = self._take(batch, layer)
-                self._stage(AGAIN)
-                again = self._network(batch, KeptResults(self._plan.keep, kept, batch.counts))
-                cache = again.layer_cache(x, prefix, batch.size)
-                del x, kept, again
+    def _layer(self, number: int, batches: list[MicroBatch], before: list[MicroBatch]) -> None:
+        """Layer `number` forward of a group, and layer `number` from the last backward of the group before: one after
+        the other of both in turn. Either may be of no micro-batches.
+        """
+        layer, both = len(self._layers) - 1 - number, {"forward": bool(batches), "backward": bool(before)}
+        after = self._of_layers(number + 1, **both)
+        if number + 1 == len(self._layers) and batches:
+            after = self._of_head
+        self._weights.stage(self._of_layers(number, **both), after)
+        later = self._bring(after)
+        if before:
+            tables = [piece.key for piece in self._pieces(EMBED)[:1]]
+            later += self._bring_sums([f"{name}.0" for name in self._layers[layer - 1]] if layer else tables)
+            if not number:
+                self._sums.expect(f"{name}.0" for name in self._layers[layer])
+        waiting = iter(batches)
+        for batch in self._in_turn(before or batches, *self._wanted(layer, before), later=later):
+            if before:
+                self._forward(number, next(waiting, None))
+                self._backward(layer, batch)
             else:
-                cache = batch.caches.pop()
-            self._stage(BACKWARD)
-            batch.passing = network.layer_backward(batch.passed(), prefix, cache)
-            self._add_waiting(batch)
-            del cache
+                self._forward(number, batch)
         self._sums.settle()
+
+    def _wanted(self, layer: int, before: list[MicroBatch]) -> tuple[Keys, Keys]:
+        """What a micro-batch takes from the shelf in the backward pass of a layer, and in that of the next."""
+        return (self._needs(layer), self._needs(layer - 1)) if before else ((), ())
+
+    def _forward(self, layer: int, batch: MicroBatch | None) -> None:
+        if batch is None:
+            return
+        self._stage(FORWARD)
+        again = self._plan.recompute
+        kept = KeptResults(self._plan.keep if again else ())
+        network = self._network(batch, kept, runs_again=again)
+        x = batch.passed()
+        batch.passing, cache = network.layer_forward(x, layer_prefix(layer), batch.size)
+        if again:
+            batch.counts = kept.counts
+            self._inputs.put(batch.key(layer), [x, *kept.arrays])
+        else:
+            batch.caches.append(cache)
+
+    def _backward(self, layer: int, batch: MicroBatch) -> None:
+        network, prefix = self._network(batch), layer_prefix(layer)
+        if self._plan.recompute:
+            x, *kept = self._take(batch, layer)
+            self._stage(AGAIN)
+            again = self._network(batch, KeptResults(self._plan.keep, kept, batch.counts))
+            cache = again.layer_cache(x, prefix, batch.size)
+            del x, kept, again
+        else:
+            cache = batch.caches.pop()
+        self._stage(BACKWARD)
+        batch.passing = network.layer_backward(batch.passed(), prefix, cache)
+        self._add_waiting(batch)

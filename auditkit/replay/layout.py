@@ -9,16 +9,20 @@ from math import gcd
 
 from auditkit.errors import Unsupported
 from auditkit.formats.recipe import Recipe
-from auditkit.model.kept_results import RESULTS
+from auditkit.model.kept_results import ATTENTION, GATE, RESULTS, UP
 from auditkit.model.piece_sums import BLOCK_ELEMENTS
 from auditkit.model.plan import Cuts, Place, Plan
 from auditkit.replay.memory import Bytes, piece_bytes, plain_bytes
 from auditkit.replay.predict import Profile, attention_products, predict, profile_of
 from auditkit.replay.sizes import Sizes, sizes_of
 
-GROUPS = (1, 2, 4, 8, 16, 32)
+GROUPS = (1, 2, 3, 4, 6, 8, 16, 32)
 TOKENS = (0, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16)  # of a chunk of logits; 0: all
-KEEPS = tuple(RESULTS[:count] for count in (0, 1, 2, 5, 6, 7))  # queries, keys and values come together
+KEEPS = (
+    *(RESULTS[:count] for count in (0, 1, 2, 5, 6, 7)),  # queries, keys and values come together
+    (ATTENTION, UP),
+    (ATTENTION, UP, GATE),
+)
 TABLE_ROWS = (65_536, 32_768, 16_384, 8192, 4096, 2048, 1024, 512)
 
 
@@ -135,6 +139,8 @@ def _plans(recipes: Sequence[Recipe], cuda: bool) -> Iterator[Plan]:
                 again = replace(plan, group=group, recompute=True, inputs=inputs, keep=keep)
                 for near in (0,) if inputs == "memory" else sorted({layers * part // 8 for part in range(8)}):
                     yield replace(again, near=near)
+                if inputs == sums == "host" and group < batches:
+                    yield replace(again, beside=True)
 
 
 def _all_cuts(recipes: Sequence[Recipe], cuda: bool) -> list[Cuts]:

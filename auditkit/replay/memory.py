@@ -142,10 +142,11 @@ def _held(sizes: Sizes, plan: Plan, following: bool) -> dict[tuple[str, Place], 
     each = sizes.stream + sizes.results(plan.keep) if plan.recompute else 0
     of_head = 0 if is_once(sizes.recipe, plan) else sizes.stream + 8 * sizes.tokens
     tables = sizes.sum_bytes * sizes.tables * sizes.table
+    beside = 2 * each if plan.beside else 0  # what a layer of the next group keeps, before one of this group lets go
     return {
         ("near", "memory"): plan.group * min(plan.near, layers) * each,
-        ("waiting", plan.inputs): plan.group * (max(0, layers - plan.near) * each + of_head),
-        ("passing", "memory"): plan.group * sizes.stream,
+        ("waiting", plan.inputs): plan.group * (max(0, layers - plan.near) * each + of_head) + beside,
+        ("passing", "memory"): (2 if plan.beside else 1) * plan.group * sizes.stream,
         ("sums", plan.sums): sizes.sum_bytes * sizes.parameters - tables,
         ("tables", plan.table_sums): tables,
         ("parameters", plan.params): params * (2 if following or plan.params == "disk" else 1),
@@ -164,7 +165,9 @@ def _stages(sizes: Sizes, plan: Plan, rows: int) -> dict[str, int]:
     piece = sizes.sum_bytes * rows * recipe.model.hidden_size
     of_tables = (1 if plan.table_sums == "host" else 0) * piece * (1 if once else sizes.tables)
     gradient = 4 * sizes.waiting + (sizes.terms + (0 if cuda else 8)) * sizes.matrix
-    layer = (bring + soon) * sizes.layer + sizes.rows_of_layer + settled + gradient + sizes.work(cuts.key_heads)
+    both = 2 if plan.beside else 1  # layers whose weights are there
+    layer = both * ((bring + soon) * sizes.layer + sizes.rows_of_layer)
+    layer += settled + gradient + sizes.work(cuts.key_heads)
     layer += (sizes.cache if plan.recompute else 0) + 3 * x
     kept = waiting_inputs(recipe, plan) // 2 if plan.inputs == "host" else 0  # of a layer, of one micro-batch
     layer += 4 * kept  # two on their way there, two back

@@ -50,8 +50,11 @@ class Profile:
 
 
 # An H200 by docs/benchmarks.md; two processors with their threads, any of them, where only ratios count.
-CARD = Profile(210e12, 114e12, 125e12, 3.3, 5e11, 48e9, 48e9, lock=1.2e10, group=0.014)
+CARD = Profile(210e12, 114e12, 125e12, 3.3, 5e11, 48e9, 48e9, lock=1e10, group=0.005)
 PROCESSOR = Profile(40e9, 40e9, 40e9, 2.5, 0.5e9, None, None)
+
+
+STEADY = 0.95  # of the time copies are under way where work waits for nothing else (docs/performance.md)
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Part:
     def seconds(self, overlaps: bool) -> float:
         """Until the last is done."""
         if overlaps:
-            return self.disk + max(self.compute, self.to_device, self.to_host)
+            return self.disk + max(self.compute, self.to_device / STEADY, self.to_host / STEADY)
         return self.disk + self.compute
 
 
@@ -131,7 +134,7 @@ def predict(sizes: Sizes, plan: Plan, profile: Profile) -> Prediction:
         _part("tables", costs.tables(pieces), profile, [*late, *([] if once else [of_table])]),
         Part("between groups", profile.group / group),
     )  # fmt: skip
-    return Prediction(_joined(parts), profile.overlaps, _locked(sizes, plan, profile))
+    return Prediction(_joined(parts, plan), profile.overlaps, _locked(sizes, plan, profile))
 
 
 def _inputs(sizes: Sizes, plan: Plan) -> tuple[_Move, _Move]:
@@ -154,12 +157,20 @@ def _part(name: str, compute: float, profile: Profile, moves: Sequence[_Move]) -
     return Part(name, compute, to_device, go / profile.to_host if profile.to_host else 0.0, files / profile.disk)
 
 
-def _joined(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Layers are run again beside the copies of the backward pass: the two are one part where they overlap."""
-    again, backward = parts[2], parts[3]
-    name, compute = "backward, and what runs again", again.compute + backward.compute
-    both = Part(name, compute, backward.to_device, backward.to_host, backward.disk)
-    return *parts[:2], both, *parts[4:]
+def _joined(parts: Sequence[Part], plan: Plan) -> tuple[Part, ...]:
+    """Layers are run again beside the copies of the backward pass: the two are one part where they overlap; so is the
+    forward pass of the next group, if the plan takes it there.
+    """
+    forward, head, again, backward, *rest = parts
+    if plan.beside:
+        return head, _together("forward, backward, and what runs again", (forward, again, backward)), *rest
+    return forward, head, _together("backward, and what runs again", (again, backward)), *rest
+
+
+def _together(name: str, parts: Sequence[Part]) -> Part:
+    """One part of several whose copies and work overlap."""
+    sums = [sum(getattr(part, what) for part in parts) for what in ("compute", "to_device", "to_host", "disk")]
+    return Part(name, *sums)
 
 
 def _locked(sizes: Sizes, plan: Plan, profile: Profile) -> float:

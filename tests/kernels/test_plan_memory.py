@@ -46,6 +46,7 @@ PLANS = {
     "inputs": HOST,
     "attention": replace(HOST, keep=RESULTS[:1], logits_once=True, tables="memory"),
     "the last layers near": replace(HOST, keep=RESULTS[:1], logits_once=True, tables="memory", near=3),
+    "beside the group before": replace(HOST, keep=("attention", "up", "gate"), beside=True, logits_once=True),
     "projections": replace(HOST, keep=RESULTS[:5], logits_once=True),
     "all products, on the card": replace(HOST, keep=RESULTS, inputs="memory", sums="memory"),
     "whole tables": replace(HOST, cuts=Cuts(512, 0), logits_once=True),

@@ -19,7 +19,7 @@ from auditkit.formats.recipe import BatchConfig, Recipe
 from auditkit.formats.state import StateDocument
 from auditkit.model.kept_results import RESULTS
 from auditkit.model.params import parameter_table
-from auditkit.model.pieces_step import Room
+from auditkit.model.pieces_step import Room, Told, walk_all
 from auditkit.model.plan import Cuts, Place, Plan
 from auditkit.model.shelf import InMemory
 from auditkit.model.state import HostTensors, State, document, initial_state, state_digests
@@ -110,6 +110,7 @@ def test_every_recipe(name: str, keep: tuple[str, ...] | None) -> None:
     near=st.integers(0, 3),
     once=st.booleans(),
     tables=st.sampled_from(PLACES),
+    beside=st.booleans(),
 )
 def test_any_plan(
     name: str,
@@ -122,9 +123,56 @@ def test_any_plan(
     near: int,
     once: bool,
     tables: Place,
+    beside: bool,
 ) -> None:
     plan = Plan(True, group=group, recompute=recompute, cuts=Cuts(tokens, rows, key_heads), keep=tuple(keep))
-    check(name, replace(plan, near=near, logits_once=once, tables=tables))
+    check(name, replace(plan, near=near, logits_once=once, tables=tables, beside=beside))
+
+
+BESIDE = [*itertools.product((1, 2, 3, 4), (False, True), KEPT[::3], (0, 1), (False, True), PLACES)]
+
+
+@pytest.mark.parametrize("levers", BESIDE, ids=str)
+def test_the_forward_pass_of_a_group_beside_the_backward_pass_of_the_one_before(
+    levers: tuple[int, bool, tuple[str, ...], int, bool, Place],
+) -> None:
+    """Groups that follow each other, and one that is smaller."""
+    group, recompute, keep, near, once, tables = levers
+    plan = Plan(True, group=group, recompute=recompute, beside=True, keep=keep, near=near, logits_once=once)
+    check("five", replace(plan, inputs="host", tables=tables, cuts=Cuts(7, 50, 0)))
+
+
+def test_what_waits_is_told_apart_and_let_go() -> None:
+    """Two groups are under way at a time; at the end nothing is on the shelf. A keeper sees no gradient too many."""
+    recipe = CASES["five"]
+    inputs, sums = Counted(), InMemory()
+    seen: list[int] = []
+
+    class Keeping:
+        def load(self, keys: Any, shelf: Any) -> tuple[Any, ...]:
+            return ()
+
+        def due(self) -> bool:
+            return True
+
+        def save(self, leaves: Any, keys: Any, shelf: Any) -> None:
+            kept = {key: [array.copy() for array in shelf.get(key)] for key in keys}
+            seen.append(len(leaves))
+            alone = InMemory()
+            part = replace(recipe, batch=replace(recipe.batch, sequences=len(leaves) * size))
+            tokens = tokens_of(recipe, 0)[: len(leaves) * size]
+            targets = tokens_of(recipe, 0)[:, 1:].size
+            room = Room(Plan(True), InMemory(), alone)
+            batches = [tokens[at : at + size] for at in range(0, len(tokens), size)]
+            walk_all(start("five"), batches, targets, part, reference, room, Told(None))
+            for key in keys:
+                assert all(np.array_equal(a, b) for a, b in zip(kept[key], alone.get(key) or [], strict=True)), key
+
+    size = recipe.batch.micro_batch_sequences
+    plan = Plan(True, group=1, recompute=True, beside=True, logits_once=True)
+    step(start("five"), tokens_of(recipe, 0), recipe, reference, room=Room(plan, inputs, sums, Keeping()))
+    assert seen == list(range(1, recipe.batch.micro_batches)) and len(seen) > 1
+    assert not inputs._held and {key.split(".")[0] for key in inputs.asked} == {"0", "1"}
 
 
 class Counting:
