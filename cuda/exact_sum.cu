@@ -178,17 +178,17 @@ __device__ __forceinline__ void hash_slice(u32* cv, const u32* words, i32 done, 
     }
 }
 
-// Sums and digests of the terms of n tensors, int64 in C order. table u64 [5][n]: the elements of each; addresses of its products
-// f32, or 0, of its terms i64 otherwise, of its totals i64, or 0, and of its sums i64, which may be its totals. first, out and
-// digests as of `chunks`; unit = 2^u. NOT_FINITE for a product that is no term, SUM_RANGE for a total, a term or a sum out of
-// range, where there is a total.
+// Sums and digests of the terms of n tensors, int64 in C order. table u64 [6][n]: the elements of each; addresses of its products
+// f32, or 0, of its terms i64 otherwise, of its totals i64, or 0, and of its sums i64, which may be its totals; and the number of
+// its blocks, of 128 KiB of terms, before those that are asked for here. first, out and digests as of `chunks`; unit = 2^u.
+// NOT_FINITE for a product that is no term, SUM_RANGE for a total, a term or a sum out of range, where there is a total.
 GLOBAL void __launch_bounds__(CHUNKS, 8) add_hashed(const u64* __restrict__ table, const u64* __restrict__ first, i64 n, u32* status,
                                                 float unit, u32* __restrict__ out, u32* __restrict__ digests) {
     __shared__ u32 words[2 * SLICE * PLACES];
     i64 buffer = buffer_of(first, n, blockIdx.x);
     Terms tensor = {(const float*)table[n + buffer], (const i64*)table[2 * n + buffer], (const i64*)table[3 * n + buffer],
                     (i64*)table[4 * n + buffer], (i64)table[buffer]};
-    u64 begin = (blockIdx.x - first[buffer]) * CHUNKS, total = tensor.size ? (u64)(tensor.size - 1) / CHUNK_TERMS + 1 : 1;
+    u64 begin = (blockIdx.x - first[buffer] + table[5 * n + buffer]) * CHUNKS, total = tensor.size ? (u64)(tensor.size - 1) / CHUNK_TERMS + 1 : 1;
     u32 t = threadIdx.x, count = (u32)(total - begin < CHUNKS ? total - begin : CHUNKS), cv[8];
     i64 left = tensor.size - (i64)(begin + t) * CHUNK_TERMS;
     i32 size = (i32)(left < CHUNK_TERMS ? left : CHUNK_TERMS);

@@ -16,7 +16,7 @@ from auditkit.kernels.elementwise import launch_quads
 from auditkit.kernels.tensor_table import BLOCK, TensorTable
 
 SUM_BITS = 62  # a sum lies in [-2^62, 2^62)
-_ROWS = 5  # of the table of `add_hashed`
+_ROWS = 6  # of the table of `add_hashed`
 _THREADS = 2048  # for each multiprocessor: a block looks at many tiles before it tells what it found
 
 
@@ -101,79 +101,58 @@ def add_pieces(
     unit: int,
     digests: Sequence[TensorDigest],
 ) -> list[Array]:
-    """`add_terms` of the next piece of each tensor, in place of its total if there is one; its digest goes on.
+    """`add_terms` of the next pieces of tensors, in place of their totals if there are any; their digests go on.
 
-    Whole tensors go by together in one launch. Does not wait, unless the host must hash a piece.
+    One launch for all but those that the host must hash, for which it waits.
     """
-    sums: list[Any] = [None] * len(terms)
-    together = [at for at, term in enumerate(terms) if _is_whole(term, digests[at])]
-    if together:
-        some = [totals[at] for at in together], [terms[at] for at in together], [digests[at] for at in together]
-        for at, made in zip(together, _add_tensors(device, status, *some, unit), strict=True):
-            sums[at] = made
-    for at, made in enumerate(sums):
-        if made is None:
-            sums[at] = _add_piece(device, status, totals[at], terms[at], unit, digests[at])
-    return sums
-
-
-def _is_whole(terms: Array, digest: TensorDigest) -> bool:
-    """Whether the piece is all of its tensor, and the device hashes it."""
-    return digest.key is None and 8 * int(terms.size) == digest.size and not digest.nbytes
-
-
-def _add_tensors(
-    device: Device,
-    status: Array,
-    totals: Sequence[Array | None],
-    terms: Sequence[Array],
-    digests: Sequence[TensorDigest],
-    unit: int,
-) -> list[Array]:
-    """The sums of whole tensors, by one launch, and the nodes of their digests."""
-    sums = [device.empty(term.shape, np.int64) if total is None else total
-            for total, term in zip(totals, terms, strict=True)]  # fmt: skip
-    counts = [blocks_of(digest.size) for digest in digests]
-    firsts, n = [0, *accumulate(counts)], len(terms)
-    words = [word for row in (*_rows(device, totals, terms, sums), firsts) for word in row]
-    table = device.upload(np.array(words, np.uint64))
-    found, nodes = device.empty((n, 8), np.uint32), device.empty((firsts[-1], 8), np.uint32)
-    _hashing(device, status, unit)(table[: _ROWS * n], table[_ROWS * n :], firsts[-1], nodes, found)
-    for at, (digest, count) in enumerate(zip(digests, counts, strict=True)):
-        if count == 1:
-            digest.end(found[at : at + 1])
+    sums, together, firsts = list[Any](), list[int](), [0]
+    found = device.empty((len(terms), 8), np.uint32)
+    nodes = device.empty((sum(blocks_of(8 * int(term.size)) for term in terms), 8), np.uint32)
+    before = [0] * len(terms)  # blocks of the same tensor that came earlier
+    for at, (total, term, digest) in enumerate(zip(totals, terms, digests, strict=True)):
+        nbytes = 8 * int(term.size)
+        if digest.key is not None or digest.is_on_host(nbytes):
+            sums.append(_add_on_host(device, status, total, term, unit, digest))
+            continue
+        sums.append(device.empty(term.shape, np.int64) if total is None else total)
+        before[at] = digest.blocks
+        firsts.append(firsts[-1] + blocks_of(nbytes))
+        if blocks_of(digest.size) == 1:
+            digest.end(found[len(together) : len(together) + 1])
         else:
-            digest.go_on(nodes[firsts[at] : firsts[at + 1]], digest.size)
+            check_part(nbytes, digest.blocks, digest.size)
+            digest.go_on(nodes[firsts[-2] : firsts[-1]], nbytes)
+        together.append(at)
+    if together:
+        some = ([those[at] for at in together] for those in (totals, terms, sums))
+        rows = _rows(device, *some, [digests[at].size // 8 for at in together], [before[at] for at in together])
+        words = device.upload(np.array([word for row in (*rows, firsts) for word in row], np.int64).view(np.uint64))
+        cut = _ROWS * len(together)
+        _hashing(device, status, unit)(words[:cut], words[cut:], firsts[-1], nodes, found)
     return sums
 
 
-def _add_piece(
+def _add_on_host(
     device: Device, status: Array, total: Array | None, terms: Array, unit: int, digest: TensorDigest
 ) -> Array:
-    """Of one tensor, a piece that is not all of it, or that the host must hash."""
-    nbytes, totals = 8 * int(terms.size), [] if total is None else [total]
-    if digest.key is not None or digest.is_on_host(nbytes):
-        exact = terms if terms.dtype == np.int64 else to_fixed(device, status, terms, unit)
-        digest.add(exact)
-        return add_sums(device, status, totals, [exact], out=totals)[0] if totals else exact
-    sums, chunks = total if total is not None else device.empty(terms.shape, np.int64), _hashing(device, status, unit)
-    first = digest.blocks
-    check_part(nbytes, first, digest.size)
-    begin = first * (BLOCK_BYTES // 8)  # the kernel is told of the whole tensor, and runs only the blocks that lie here
-    rows = [[digest.size // 8], *_rows(device, [total], [terms], [sums], begin)[1:], [-first]]
-    words = device.upload(np.array(rows, np.int64).view(np.uint64).reshape(-1))
-    nodes = device.empty((blocks_of(nbytes), 8), np.uint32)
-    chunks(words[:-1], words[-1:], int(nodes.shape[0]), nodes, nodes)
-    digest.go_on(nodes, nbytes)
-    return sums
+    """Of a piece that the host must hash."""
+    totals = [] if total is None else [total]
+    exact = terms if terms.dtype == np.int64 else to_fixed(device, status, terms, unit)
+    digest.add(exact)
+    return add_sums(device, status, totals, [exact], out=totals)[0] if totals else exact
 
 
 def _rows(
-    device: Device, totals: Sequence[Array | None], terms: Sequence[Array], sums: Sequence[Array], begin: int = 0
+    device: Device,
+    totals: Sequence[Array | None],
+    terms: Sequence[Array],
+    sums: Sequence[Array],
+    wholes: Sequence[int] = (),
+    before: Sequence[int] = (),
 ) -> list[list[int]]:
-    """The table of the kernel `add_hashed`, of tensors of which these are the elements from number `begin` on.
+    """The table of the kernel `add_hashed`. totals: none at all, or one or None for each.
 
-    totals: none at all, or one or None for each.
+    wholes, before: where these are pieces, the elements of each whole tensor, and its blocks before the piece.
     """
     there = [total for total in totals if total is not None]
     if any(not array.flags.c_contiguous for array in (*terms, *there, *sums)):
@@ -186,13 +165,18 @@ def _rows(
     )  # fmt: skip
     if not fits:
         raise ValueError("totals and terms have different sizes")
+    blocks = list(before) or [0] * len(terms)
+    skipped = [count * (BLOCK_BYTES // 8) for count in blocks]
 
-    def addresses(arrays: Sequence[Array | None]) -> list[int]:
-        return [0 if array is None else device.address(array) - begin * int(array.itemsize) for array in arrays]
+    def addresses(arrays: Sequence[Array | None], dtype: type) -> list[int]:
+        """Of where the whole tensors would begin; 0 for those of another dtype."""
+        return [
+            0 if array is None or array.dtype != dtype else device.address(array) - skip * int(array.itemsize)
+            for array, skip in zip(arrays, skipped, strict=True)
+        ]
 
-    at = list(zip(addresses(terms), (array.dtype for array in terms), strict=True))
-    products, exact = ([place if dtype == kind else 0 for place, dtype in at] for kind in (np.float32, np.int64))
-    return [sizes, products, exact, addresses(given), addresses(sums)]
+    exact = [addresses(arrays, np.int64) for arrays in (terms, given, sums)]
+    return [list(wholes) or sizes, addresses(terms, np.float32), *exact, blocks]
 
 
 def _hashing(device: Device, status: Array, unit: int) -> Callable[[Array, Array, int, Array, Array], None]:

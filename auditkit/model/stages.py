@@ -63,9 +63,7 @@ class Stages:
 
         def take(name: str, sums: F32 | I64) -> None:
             del grads[name]
-            self._wait(batch, name, 0, sums)
-            if sum(int(terms.nbytes) for _, terms, _ in batch.waiting) > self._ops.waiting_terms:
-                self._add_waiting(batch)
+            self._add(batch, name, 0, sums)
 
         network = Network(
             self._weights.prepared,
@@ -101,16 +99,18 @@ class Stages:
     ) -> Iterator[MicroBatch]:
         """The micro-batches of a stage. While one is under way, what the next one takes from the shelf is brought; with
         the last one, what the first one takes `then`, in the next stage. `later`: what else is to begin meanwhile, a
-        share beside each, the earlier the better, so that nothing that is needed sooner waits behind all of it.
+        share beside each but the last, so that nothing that is needed sooner waits behind all of it.
         """
         count = len(batches)
+        shares = max(1, count - 1)  # what begins beside the last one would not have come when it is needed
         for number, batch in enumerate(batches):
             follows, keys = (batches[number + 1], what) if number + 1 < count else (batches[0], then)
-            for soon, wanted in ((batch, what), (follows, keys)):
-                for key in wanted:
-                    self._inputs.expect(soon.key(key))
-            for begin in later[-(-number * len(later) // count) : -(-(number + 1) * len(later) // count)]:
+            for key in what:
+                self._inputs.expect(batch.key(key))
+            for begin in later[-(-number * len(later) // shares) : -(-(number + 1) * len(later) // shares)]:
                 begin()
+            for key in keys:
+                self._inputs.expect(follows.key(key))
             yield batch
 
     def _bring(self, names: Sequence[str]) -> list[Callable[[], None]]:
@@ -131,14 +131,14 @@ class Stages:
         return self._plan.logits_once and self._head_name != EMBED
 
     def _add(self, batch: MicroBatch, name: str, number: int, sums: F32 | I64) -> None:
-        """Add and hash a gradient, or the next piece of one; nobody waits for its digest before the end."""
-        self._wait(batch, name, number, sums)
-        self._add_waiting(batch)
-
-    def _wait(self, batch: MicroBatch, name: str, number: int, sums: F32 | I64) -> None:
+        """Add and hash a gradient, or the next piece of one, when enough of them wait (`_add_waiting`); nobody waits for
+        its digest before the end.
+        """
         if name not in batch.digests:
             batch.digests[name] = self._ops.TensorDigest(8 * _elements(self._specs[name]))
         batch.waiting.append((f"{name}.{number}", sums, batch.digests[name]))
+        if sum(int(terms.nbytes) for _, terms, _ in batch.waiting) > self._ops.waiting_terms:
+            self._add_waiting(batch)
 
     def _add_waiting(self, batch: MicroBatch) -> None:
         """Add and hash the gradients that wait: together, since a matrix alone may leave much of a card idle."""

@@ -22,17 +22,16 @@ from auditkit.numerics.exact_sum import GRADIENT_UNIT
 class Vocabulary(Stages):
     """The stages that read or make what belongs to the vocabulary."""
 
-    def _head(self, batches: list[MicroBatch], more: bool) -> None:
-        """Loss and gradient of what enters the head, some rows of logits at a time; more: another group follows."""
+    def _head(self, batches: list[MicroBatch], after: Sequence[str]) -> None:
+        """Loss and gradient of what enters the head, some rows of logits at a time; after: parameters of the next stage."""
         self._stage(OF_HEAD)
-        last, beside = len(self._layers), self._plan.beside and more
-        after = [EMBED] if beside else self._layers[-1]
+        last = len(self._layers)
         self._weights.stage(self._of_head, after)
         later = self._bring(after)  # not the sums of a layer as well: there is least room here
         if self._once:
             self._weights.round(HEAD)
             self._sums.expect(piece.key for piece in self._pieces(HEAD))
-        for batch in self._in_turn(batches, then=() if beside else self._needs(last - 1), later=later):
+        for batch in self._in_turn(batches, then=self._needs(last - 1), later=later):
             network = self._network(batch)
             y, cache = network.norm(batch.passed(), FINAL_NORM)
             dy, kept, gradients = self._logits(batch, y)
@@ -102,7 +101,8 @@ class Vocabulary(Stages):
                 held = [self._take(batch, key) for key in what]
                 for piece in self._pieces(EMBED):
                     self._table_piece(batch, piece, *held)
-                    self._sums.settle()
+                self._add_waiting(batch)
+                self._sums.settle()
                 batch.passing = None
                 del held  # before the next one's are taken
             return
@@ -121,6 +121,7 @@ class Vocabulary(Stages):
             later = self._bring_sums(follows) if follows else bring
             for batch in self._in_turn(batches, what, what if follows else (), later):
                 self._table_piece(batch, piece, *(self._held(batch, key) for key in what))
+                self._add_waiting(batch)
             self._sums.settle()
 
     def _table_piece(self, batch: MicroBatch, piece: Piece, head: Sequence[F32] = ()) -> None:
@@ -137,6 +138,8 @@ class Vocabulary(Stages):
         rows = self._ops.embedding_forward(here, batch.passing)  # a gather of the tokens' rows
         sums = self._ops.embedding_backward(rows, tokens[here], piece.stop - piece.first, of_head)
         self._add(batch, EMBED, piece.number, sums)
+        if not self._once:  # there is little room
+            self._add_waiting(batch)
 
     def _head_gradient(self, batch: MicroBatch, piece: Piece, y: F32, kept: F32) -> F32 | I64:
         """Rows of the gradient of the head's weights, from columns of the logits that are made again: the same bits."""

@@ -5,7 +5,7 @@ The network is the one of `network.py`, and so are its operations; what changes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.model.kept_results import KeptResults
@@ -23,25 +23,34 @@ class Walk(Vocabulary):
         """The leaves of micro-batches (s, T + 1), group by group, when the sums have all of their gradients and none of
         the next group's. Raises NonFinite.
         """
-        size, before = self._plan.group, list[MicroBatch]()
-        for first in range(0, len(parts), size):
-            number = size if before and not before[0].number else 0  # those of the group before have others
-            batches = [MicroBatch(number + at, tokens) for at, tokens in enumerate(parts[first : first + size])]
-            more = first + size < len(parts)
-            self._embed(batches, before)
-            for number in range(len(self._layers)):
-                self._layer(number, batches, before)
+        groups, layers = self._groups(parts), range(len(self._layers))
+        before, batches = list[MicroBatch](), next(groups, [])
+        self._embed(batches)
+        while batches:
+            soon = next(groups, [])
+            beside = soon if self._plan.beside else []
+            for number in layers:
+                self._layer(number, batches, before, beside)
             if before:
                 self._tables(before, self._of_head)
                 yield self._leaves(before)
-            self._head(batches, more)
+            self._head(batches, self._of_layers(0, forward=bool(beside), backward=True))
             before = batches
-            if not (self._plan.beside and more):
-                for number in range(len(self._layers)):
+            if not beside:
+                for number in layers:
                     self._layer(number, [], before)
-                self._tables(before, [EMBED] if more else [])
+                self._tables(before, [EMBED] if soon else [])
                 yield self._leaves(before)
                 before = []
+                self._embed(soon)
+            batches = soon
+
+    def _groups(self, parts: Sequence[IntArray]) -> Iterator[list[MicroBatch]]:
+        """Micro-batches in groups; of two groups that are under way at once the keys differ."""
+        size = self._plan.group
+        for first in range(0, len(parts), size):
+            number = first % (2 * size) if self._plan.beside else 0
+            yield [MicroBatch(number + at, tokens) for at, tokens in enumerate(parts[first : first + size])]
 
     def _leaves(self, batches: list[MicroBatch]) -> list[MicroBatchLeaf]:
         """Of micro-batches whose gradients are all there; waits for the device."""
@@ -51,45 +60,58 @@ class Walk(Vocabulary):
         roots = (self._texts.root(found[at : at + len(names)]) for at in range(0, len(found), len(names)))
         return [MicroBatchLeaf(batch.loss_sum(), root) for batch, root in zip(batches, roots, strict=True)]
 
-    def _embed(self, batches: list[MicroBatch], before: list[MicroBatch]) -> None:
-        """before: the group whose backward pass comes beside the forward pass of this one; none if it is done."""
-        self._stage(FORWARD)
-        after = self._of_layers(0, forward=True, backward=bool(before))
-        self._weights.stage([EMBED], after)
+    def _embed(self, batches: list[MicroBatch]) -> None:
+        """A group's micro-batches enter the first layer, whose parameters come next."""
+        if batches:
+            self._stage(FORWARD)
+            self._weights.stage([EMBED], self._layers[0])
+            self._enter(batches, self._bring(self._layers[0]))
+
+    def _enter(self, batches: list[MicroBatch], later: list[Callable[[], None]]) -> None:
         table = self._weights.prepared.params[EMBED]
-        for batch in self._in_turn(batches, later=self._bring(after)):
+        for batch in self._in_turn(batches, later=later):
             batch.passing = self._ops.embedding_forward(batch.inputs, table)
 
     def _of_layers(self, number: int, *, forward: bool, backward: bool) -> list[str]:
         """The parameters of a stage of layers: of layer `number` forward, of layer `number` from the last backward."""
-        if number >= len(self._layers):
-            return []
         names = [*(self._layers[number] if forward else []), *(self._layers[-1 - number] if backward else [])]
         return list(dict.fromkeys(names))
 
-    def _layer(self, number: int, batches: list[MicroBatch], before: list[MicroBatch]) -> None:
+    def _layer(
+        self, number: int, batches: list[MicroBatch], before: list[MicroBatch], soon: Sequence[MicroBatch] = ()
+    ) -> None:
         """Layer `number` forward of a group, and layer `number` from the last backward of the group before: one after
         the other of both in turn. Either may be of no micro-batches.
+
+        soon: the group after, which enters the first layer beside the last one: there the tables have most time to come.
         """
-        layer, both = len(self._layers) - 1 - number, {"forward": bool(batches), "backward": bool(before)}
-        after = self._of_layers(number + 1, **both)
-        if number + 1 == len(self._layers) and batches:
+        last, both = len(self._layers) - 1, {"forward": bool(batches), "backward": bool(before)}
+        names, after = self._of_layers(number, **both), []
+        if number < last:
+            after = [*self._of_layers(number + 1, **both), *([EMBED] if soon and number + 1 == last else [])]
+        elif batches:
             after = self._of_head
-        self._weights.stage(self._of_layers(number, **both), after)
+        if soon and number == last:
+            self._weights.stage([*names, EMBED], after)
+            self._enter(list(soon), [])
+        self._weights.stage(names, after)
         later = self._bring(after)
         if before:
-            tables = [piece.key for piece in self._pieces(EMBED)[:1]]
-            later += self._bring_sums([f"{name}.0" for name in self._layers[layer - 1]] if layer else tables)
+            later += self._sums_after(last - number)
             if not number:
-                self._sums.expect(f"{name}.0" for name in self._layers[layer])
+                self._sums.expect(f"{name}.0" for name in self._layers[last])
         waiting = iter(batches)
-        for batch in self._in_turn(before or batches, *self._wanted(layer, before), later=later):
+        for batch in self._in_turn(before or batches, *self._wanted(last - number, before), later=later):
+            self._forward(number, batch if not before else next(waiting, None))
             if before:
-                self._forward(number, next(waiting, None))
-                self._backward(layer, batch)
-            else:
-                self._forward(number, batch)
+                self._backward(last - number, batch)
         self._sums.settle()
+
+    def _sums_after(self, layer: int) -> list[Callable[[], None]]:
+        """What begins to bring the sums that are added to after those of a layer."""
+        if layer:
+            return self._bring_sums(f"{name}.0" for name in self._layers[layer - 1])
+        return self._bring_sums(piece.key for piece in self._pieces(EMBED)[:1])
 
     def _wanted(self, layer: int, before: list[MicroBatch]) -> tuple[Keys, Keys]:
         """What a micro-batch takes from the shelf in the backward pass of a layer, and in that of the next."""

@@ -9,7 +9,7 @@ from math import gcd
 
 from auditkit.errors import Unsupported
 from auditkit.formats.recipe import Recipe
-from auditkit.model.kept_results import ATTENTION, GATE, RESULTS, UP
+from auditkit.model.kept_results import ATTENTION, GATE, MID, RESULTS, UP
 from auditkit.model.piece_sums import BLOCK_ELEMENTS
 from auditkit.model.plan import Cuts, Place, Plan
 from auditkit.replay.memory import Bytes, piece_bytes, plain_bytes
@@ -21,6 +21,7 @@ TOKENS = (0, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16)  # of a chunk of logit
 KEEPS = (
     *(RESULTS[:count] for count in (0, 1, 2, 5, 6, 7)),  # queries, keys and values come together
     (ATTENTION, UP),
+    (ATTENTION, MID, UP),
     (ATTENTION, UP, GATE),
 )
 TABLE_ROWS = (65_536, 32_768, 16_384, 8192, 4096, 2048, 1024, 512)

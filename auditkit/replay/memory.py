@@ -169,18 +169,19 @@ def _stages(sizes: Sizes, plan: Plan, rows: int) -> dict[str, int]:
     layer = both * ((bring + soon) * sizes.layer + sizes.rows_of_layer)
     layer += settled + gradient + sizes.work(cuts.key_heads)
     layer += (sizes.cache if plan.recompute else 0) + 3 * x
+    layer += plan.group * x + bring * sizes.table if plan.beside else 0  # the group after enters the first layer
     kept = waiting_inputs(recipe, plan) // 2 if plan.inputs == "host" else 0  # of a layer, of one micro-batch
     layer += 4 * kept  # two on their way there, two back
     if once:
         here = sizes.sum_bytes * sizes.table if plan.table_sums != "memory" else 0
         logits = sizes.logits_once(tokens, rows) + here
-        tables = piece + 8 * rows * recipe.model.hidden_size + soon * sizes.table
+        tables = piece + 8 * rows * recipe.model.hidden_size + sizes.pieces_waiting + soon * sizes.table
     else:
         logits = bring * sizes.table + sizes.logits(tokens)
         tables = bring * sizes.table + sizes.columns(rows)
     return {
-        "a layer": layer + (soon * sizes.table if once else 0),
-        "the logits": soon * sizes.layer + logits + 5 * x + 3 * kept,
+        "a layer": layer + (soon * sizes.table if once and not plan.beside else 0),
+        "the logits": both * soon * sizes.layer + logits + 5 * x + 3 * kept,
         "the tables": tables + of_tables + 3 * x + 3 * kept,
         "the update": (0 if cuda else bring) * sizes.table + _update(sizes, rows),
     }

@@ -83,6 +83,11 @@ class Sizes:
         """Elements of a layer's gradients that wait to be added: on a card all of them, if they are few."""
         return min(self.layer, WAITING_TERMS // 4 + self.matrix) if self.cuda else self.matrix
 
+    @property
+    def pieces_waiting(self) -> int:
+        """Bytes of pieces of a table's gradient that wait to be added."""
+        return WAITING_TERMS if self.cuda else 0
+
     def row_bytes(self, bits: int) -> int:
         """Bytes an element of rows in fixed point; the product f32 rounds nothing, but turns its operands."""
         if bits == 24:
@@ -187,6 +192,7 @@ class Sizes:
         split = 8 if not self.cuda and self.recipe.numerics.head_bits == 21 else 0
         chunk = tokens * model.vocab_size * (self.head + split)
         piece = rows * (self.tokens * (4 + 2 * self.head) + width * (4 + self.terms + (0 if self.cuda else 16)))
+        piece += self.pieces_waiting
         making = (4 if self.cuda else 0) * self.table
         logits = self.tokens * (4 * model.vocab_size + self.head * width)
         return weights + max(making, logits + max(chunk, piece))

@@ -308,7 +308,7 @@ class Counting:
 
 
 def test_add_pieces_of_several_tensors(device: Any) -> None:
-    """Whole ones of one block and of several go by in one launch; a piece that is not all of its tensor in another."""
+    """Whole ones of one block and of several, and pieces of one that follow each other, go by in one launch."""
     sizes = (5, 40_000, 2048, 16_384, 16_385, 1)
     for run in runs(device):
         terms, totals, expected = [], [], []
@@ -320,22 +320,27 @@ def test_add_pieces_of_several_tensors(device: Any) -> None:
             totals.append(None if before is None else run.up(before))
             expected.append((exact, exact if before is None else exact + before))
         digests = [TensorDigest(run.device, 8 * size) for size in sizes]
-        part, whole = floats(70, 16_384, low=-60, high=4), TensorDigest(run.device, 8 * 20_000)
-        launched = Counting(run.device)
+        cut, in_pieces = floats(70, 40_000, low=-60, high=4), TensorDigest(run.device, 8 * 40_000)
+        of_cut, last = np.arange(32_768, 40_000, dtype=np.int64) * (1 << 40), reference.to_fixed(cut[32_768:], 56)
+        launched: Any = Counting(run.device)
         made = add_pieces(
             launched,
             run.status,
-            [*totals, None],
-            [*terms, run.up(part)],
+            [None, *totals, None, run.up(of_cut)],
+            [run.up(cut[:16_384]), *terms, run.up(cut[16_384:32_768]), run.up(last)],
             56,
-            [*digests, whole],  # type: ignore[arg-type]
+            [in_pieces, *digests, in_pieces, in_pieces],
         )
-        assert launched.kernels == ["add_hashed"] * 2
-        for total, sums, digest, (exact, added) in zip(totals, made, digests, expected, strict=False):
+        assert launched.kernels == ["add_hashed"]
+        first, *made, second, third = made
+        exact = reference.to_fixed(cut, 56)
+        assert in_pieces.digest() == content_digest(exact)
+        assert_same_bits(np.concatenate([run.down(first), run.down(second)]), exact[:32_768])
+        assert_same_bits(run.down(third), last + of_cut)
+        for total, sums, digest, (exact, added) in zip(totals, made, digests, expected, strict=True):
             assert total is None or sums is total
             assert_same_bits(run.down(sums), added)
             assert digest.digest() == content_digest(exact)
-        assert_same_bits(run.down(made[-1]), reference.to_fixed(part, 56))
         assert run.bits() == 0
         with pytest.raises(ValueError, match="different sizes"):
             add_pieces(run.device, run.status, [totals[0]], [terms[1]], 56, [TensorDigest(run.device, 8 * 40_000)])
