@@ -98,10 +98,9 @@ class Vocabulary(Stages):
         what, bring = (() if self._once else ("head",)), self._bring(after)
         if self._plan.tables_by_batch:
             for batch in self._in_turn(batches, what, later=bring):
-                held = [self._take(batch, key) for key in what]
-                for piece in self._pieces(EMBED):
-                    self._table_piece(batch, piece, *held)
-                self._add_waiting(batch)
+                held = [array for key in what for array in self._take(batch, key)]
+                for run in self._runs():
+                    self._table_pieces(batch, run, held)
                 self._sums.settle()
                 batch.passing = None
                 del held  # before the next one's are taken
@@ -120,26 +119,36 @@ class Vocabulary(Stages):
             follows = [f"{name}.{soon.number}" for soon in pieces[number + 1 : number + 2] for name in names]
             later = self._bring_sums(follows) if follows else bring
             for batch in self._in_turn(batches, what, what if follows else (), later):
-                self._table_piece(batch, piece, *(self._held(batch, key) for key in what))
-                self._add_waiting(batch)
+                self._table_pieces(batch, [piece], [array for key in what for array in self._held(batch, key)])
             self._sums.settle()
 
-    def _table_piece(self, batch: MicroBatch, piece: Piece, head: Sequence[F32] = ()) -> None:
-        """Add a piece of the gradients of the tables.
-
-        head: what enters the head (N, C), and what is kept of its rows, (N, 2), where its weights' is to be made.
+    def _runs(self) -> list[Sequence[Piece]]:
+        """Pieces of the embedding whose gradients are made together: as many as may wait to be added, since each alone
+        is little work; one at a time where the head's is made of them as well.
         """
-        of_head: Any = self._head_gradient(batch, piece, *head) if head else None
+        pieces = self._pieces(EMBED)
+        size = 8 * (pieces[0].stop - pieces[0].first) * self._recipe.model.hidden_size
+        count = max(1, self._ops.waiting_terms // size) if self._once else 1
+        return [pieces[at : at + count] for at in range(0, len(pieces), count)]
+
+    def _table_pieces(self, batch: MicroBatch, pieces: Sequence[Piece], head: Sequence[F32] = ()) -> None:
+        """Add pieces of the gradients of the tables that follow each other.
+
+        head: what enters the head (N, C), and what is kept of its rows, (N, 2), where its weights' is to be made, of one
+        piece.
+        """
+        first, stop = pieces[0].first, pieces[-1].stop
+        of_head: Any = self._head_gradient(batch, pieces[0], *head) if head else None
         if self._head_name != EMBED and of_head is not None:
-            self._add(batch, HEAD, piece.number, of_head)
+            self._add(batch, HEAD, pieces[0].number, of_head)
             of_head = None
-        tokens = batch.inputs.astype(np.int64) - piece.first
-        here = np.flatnonzero((tokens >= 0) & (tokens < piece.stop - piece.first))
+        tokens = batch.inputs.astype(np.int64) - first
+        here = np.flatnonzero((tokens >= 0) & (tokens < stop - first))
         rows = self._ops.embedding_forward(here, batch.passing)  # a gather of the tokens' rows
-        sums = self._ops.embedding_backward(rows, tokens[here], piece.stop - piece.first, of_head)
-        self._add(batch, EMBED, piece.number, sums)
-        if not self._once:  # there is little room
-            self._add_waiting(batch)
+        sums = self._ops.embedding_backward(rows, tokens[here], stop - first, of_head)
+        for piece in pieces:
+            self._add(batch, EMBED, piece.number, sums[piece.first - first : piece.stop - first])
+        self._add_waiting(batch)
 
     def _head_gradient(self, batch: MicroBatch, piece: Piece, y: F32, kept: F32) -> F32 | I64:
         """Rows of the gradient of the head's weights, from columns of the logits that are made again: the same bits."""
