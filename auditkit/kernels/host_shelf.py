@@ -24,7 +24,7 @@ class HostShelf:
         self._device, self._most = device, most
         self._held: dict[str, list[Host]] = {}
         self._sums: dict[str, Array] = {}  # checksums of the arrays before they left, (n, 8) uint32 on the device
-        self._coming: dict[str, list[Callable[[], Array]]] = {}
+        self._coming: dict[str, Callable[[], list[Array]]] = {}
         self._spare: dict[tuple[tuple[int, ...], str], list[Host]] = {}
 
     def put(self, key: str, arrays: Sequence[Array]) -> None:
@@ -41,7 +41,7 @@ class HostShelf:
         if key not in self._held:
             return None
         self.expect(key)
-        found = [arrived() for arrived in self._coming.pop(key)]
+        found = self._coming.pop(key)()
         if found:
             self._device.returned.add(key, self._sums[key], checksums(self._device, found))
         return found
@@ -49,12 +49,12 @@ class HostShelf:
     def expect(self, key: str) -> None:
         """Begin to bring the arrays of a key, if it is there."""
         if key in self._held and key not in self._coming:
-            self._coming[key] = [self._device.transfers.bring(values) for values in self._held[key]]
+            self._coming[key] = self._device.transfers.bring_all(self._held[key])
 
     def drop(self, key: str) -> None:
         """Forget a key, if it is there."""
-        for arrived in self._coming.pop(key, []):
-            arrived()  # or its memory would be used again before the copy has written it
+        if key in self._coming:
+            self._coming.pop(key)()  # or its memory would be used again before the copy has written it
         self._sums.pop(key, None)
         for values in self._held.pop(key, []):
             self._spare.setdefault((values.shape, values.dtype.str), []).append(values)

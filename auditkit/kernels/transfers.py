@@ -82,22 +82,32 @@ class Transfers:
         return np.frombuffer(memory, np.uint8, size).view(dtype).reshape(shape)
 
     def bring(self, values: npt.NDArray[Any]) -> Callable[[], Array]:
-        """Begin to copy a C-contiguous host array, which must not change meanwhile, to the device.
+        """As `bring_all` of one array."""
+        arrived = self.bring_all([values])
+        return lambda: arrived()[0]
 
-        The result, called once, gives the device array, for work that is launched from then on. Raises Unsupported for
+    def bring_all(self, values: Sequence[npt.NDArray[Any]]) -> Callable[[], list[Array]]:
+        """Begin to copy C-contiguous host arrays, which must not change meanwhile, to the device.
+
+        The result, called once, gives the device arrays, for work that is launched from then on. Raises Unsupported for
         too little memory.
         """
-        array = self._device.empty(values.shape, values.dtype)
+        arrays = [self._device.empty(each.shape, each.dtype) for each in values]
         with self._device.use():
-            self._after_work(self.to_device, [values])
-            array.data.copy_from_host_async(values.ctypes.data, values.nbytes, self.to_device)
-            copy = _Copy(self.to_device.record(), values, array)
-        self._begun(self._coming, copy)  # or its memory could be used again while it is written, if nobody asks for it
+            self._after_work(self.to_device, values)
+            for array, each in zip(arrays, values, strict=True):
+                array.data.copy_from_host_async(each.ctypes.data, each.nbytes, self.to_device)
+            done = self.to_device.record()
+        copies = [_Copy(done, each, array) for array, each in zip(arrays, values, strict=True)]
+        for copy in copies:
+            self._begun(self._coming, copy)  # or its memory could be used again while it is written, if nobody asks
 
-        def arrived() -> Array:
-            self._wait("copies to the device", copy.done)
-            copy.array = None
-            return array
+        def arrived() -> list[Array]:
+            if copies:
+                self._wait("copies to the device", done)
+            for copy in copies:
+                copy.array = None
+            return arrays
 
         return arrived
 
@@ -218,12 +228,14 @@ class Transfers:
     def _let_go(self, most: int, sender: int) -> None:
         own = [copy for copy in self._leaving if copy.sender == sender and copy.array is not None]
         held = sum(copy.values.nbytes for copy in own)
+        waited = None
         for copy in own:
             if held <= most:
                 break
             held -= copy.values.nbytes
-            self._wait("copies to main memory", copy.done)  # whoever gets this memory next writes after the copy
-            copy.array = None
+            if copy.done is not waited:  # those of one call end together
+                self._wait("copies to main memory", copy.done)  # whoever gets this memory next writes after the copy
+            copy.array, waited = None, copy.done
 
     def _wait(self, what: str, done: Any) -> None:
         """Let the work that is launched next wait for a copy."""

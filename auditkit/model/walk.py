@@ -83,18 +83,19 @@ class Walk(Vocabulary):
         """Layer `number` forward of a group, and layer `number` from the last backward of the group before: one after
         the other of both in turn. Either may be of no micro-batches.
 
-        soon: the group after, which enters the first layer beside the last one: there the tables have most time to come.
+        soon: the group after. It enters the first layer before the last one begins, so that the table of the embedding
+        has two stages to come, and no place beside the logits.
         """
         last, both = len(self._layers) - 1, {"forward": bool(batches), "backward": bool(before)}
         names, after = self._of_layers(number, **both), []
         if number < last:
-            after = [*self._of_layers(number + 1, **both), *([EMBED] if soon and number + 1 == last else [])]
+            after = [*([EMBED] if soon and number + 2 == last else []), *self._of_layers(number + 1, **both)]
         elif batches:
             after = self._of_head
+        self._weights.stage([*names, EMBED] if soon and number + 1 >= last else names, after)
         if soon and number == last:
-            self._weights.stage([*names, EMBED], after)
             self._enter(list(soon), [])
-        self._weights.stage(names, after)
+            self._weights.stage(names, after)
         later = self._bring(after)
         if before:
             later += self._sums_after(last - number)

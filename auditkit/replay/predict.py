@@ -131,7 +131,7 @@ def predict(sizes: Sizes, plan: Plan, profile: Profile) -> Prediction:
         _part("forward again", layers * costs.again(plan) + summing, profile, []),
         _part("backward", backward + 2 * rounding + costs.sums, profile,
               [body, _Move(plan.sums, sums, sums), kept[1]]),
-        _part("tables", costs.tables(pieces), profile, [*late, *([] if once else [of_table])]),
+        _part("tables", costs.tables(1 if once else pieces), profile, [*late, *([] if once else [of_table])]),
         Part("between groups", profile.group / group),
     )  # fmt: skip
     return Prediction(_joined(parts, plan), profile.overlaps, _locked(sizes, plan, profile))

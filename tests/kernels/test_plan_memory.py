@@ -55,7 +55,7 @@ PLANS = {
 
 
 def peaks(recipe: Any, plan: Plan, pool: Any = None) -> dict[str, int]:
-    """Bytes held by part of the micro-batches of two groups; pool: what they are taken from, if it may run out."""
+    """Bytes held by part of the micro-batches of two groups, or of three that are under way in twos; pool: what they are taken from, if it may run out."""
     device: Any = VirtualDevice(pool)
 
     def shelf(place: Place, most: int) -> Shelf:
@@ -70,7 +70,7 @@ def peaks(recipe: Any, plan: Plan, pool: Any = None) -> dict[str, int]:
         sums = Divided(shelf(plan.table_sums, waiting_sums(recipe)), sums, _is_of_table)
     room = Room(plan, shelf(plan.inputs, waiting_inputs(recipe, plan)), sums, None, stage)
     shape = recipe.batch.micro_batch_sequences, recipe.model.context_length + 1
-    tokens = [np.zeros(shape, np.int64)] * (2 * plan.group)
+    tokens = [np.zeros(shape, np.int64)] * ((3 if plan.beside else 2) * plan.group)
     ops: Any = CudaOps(device)
     walk_all(State(0, params, {}, {}), tokens, 1, recipe, ops, room, Told(None))
     found: dict[str, int] = device.peaks

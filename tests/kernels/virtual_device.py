@@ -33,8 +33,13 @@ class VirtualTransfers:
 
     def bring(self, values: npt.NDArray[Any]) -> Callable[[], EmulatedArray]:
         """As Transfers."""
-        array = self._device.empty(values.shape, values.dtype)
-        return lambda: array
+        arrived = self.bring_all([values])
+        return lambda: arrived()[0]
+
+    def bring_all(self, values: Sequence[npt.NDArray[Any]]) -> Callable[[], list[EmulatedArray]]:
+        """As Transfers."""
+        arrays = [self._device.empty(each.shape, each.dtype) for each in values]
+        return lambda: arrays
 
     def send_all(self, pairs: Sequence[tuple[EmulatedArray, Any]], most: int, sender: int = 0) -> None:
         """As Transfers."""

@@ -72,13 +72,18 @@ class EmulatedTransfers:
 
     def bring(self, values: npt.NDArray[Any]) -> Callable[[], EmulatedArray]:
         """As Transfers."""
-        array = self._device.empty(values.shape, values.dtype)
-        target = array.view(np.ndarray)
-        self._waiting.append(lambda: np.copyto(target, values))
+        arrived = self.bring_all([values])
+        return lambda: arrived()[0]
 
-        def arrived() -> EmulatedArray:
+    def bring_all(self, values: Sequence[npt.NDArray[Any]]) -> Callable[[], list[EmulatedArray]]:
+        """As Transfers."""
+        arrays = [self._device.empty(each.shape, each.dtype) for each in values]
+        for array, each in zip(arrays, values, strict=True):
+            self._waiting.append(functools.partial(np.copyto, array.view(np.ndarray), each))
+
+        def arrived() -> list[EmulatedArray]:
             self.finish()
-            return array
+            return arrays
 
         return arrived
 
