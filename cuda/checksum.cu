@@ -2,8 +2,8 @@
 //
 //   table  as in tensor_table.cuh, elements are words of 64 bits, little-endian, the last one filled with zeros; field 0: addresses,
 //          field 1: bytes
-//   sums   u64 [n][4], 0 before: of an array's words i with i % 2 == j, sums[j] of word(i) * factor(i) and sums[2 + j] of the word with
-//          its bits in reverse order times other(i), modulo 2^64
+//   sums   u64 [n][4], 0 before: of an array's words i with i % 2 == j, sums[j] of word(i) * factor(i / 2) and sums[2 + j] of the word
+//          with its bits in reverse order times other(i / 2), modulo 2^64
 //
 // Factors are odd and look random. So one word that has changed changes its sums, whatever the change is, since an odd number has an
 // inverse. Of several words that change, let one's lowest bit that does be L and its highest H: with all others as they are, at most
@@ -48,10 +48,13 @@ __device__ __forceinline__ void some_words(u64 (&x)[WORDS], const u8* array, i64
 
 __device__ __forceinline__ void add_words(u64 (&sum)[4], const u64 (&x)[WORDS], i64 i) {
 #pragma unroll
-    for (int j = 0; j < WORDS; j++) {
-        Factors by = factors_of(i + j);
-        sum[j % 2] += x[j] * by.first;
-        sum[2 + j % 2] += reversed(x[j]) * by.second;
+    for (int pair = 0; pair < WORDS / 2; pair++) {
+        Factors by = factors_of(i / 2 + pair);
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            sum[j] += x[2 * pair + j] * by.first;
+            sum[2 + j] += reversed(x[2 * pair + j]) * by.second;
+        }
     }
 }
 

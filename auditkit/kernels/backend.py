@@ -30,6 +30,7 @@ from auditkit.kernels import (
     swiglu,
 )
 from auditkit.kernels.device import Array, Device
+from auditkit.kernels.transfers import Coming
 from auditkit.numerics.adamw import adamw_scalars
 from auditkit.numerics.cross_entropy import mean_loss
 from auditkit.numerics.global_norm import clip_factor, norm_from_squares
@@ -143,9 +144,11 @@ class CudaOps:
         """A host array on the device."""
         return self.device.upload(array)
 
-    def bring(self, array: npt.NDArray[Any]) -> Callable[[], Array]:
-        """Begin to copy a host array that does not change to the device; the result, called once, gives it."""
-        return self.device.transfers.bring(array)
+    def bring(self, array: npt.NDArray[Any], parts: int = 1) -> Coming:
+        """Begin to copy a host array that does not change to the device, the first of some parts of it; `begin` goes on
+        with the next one. The result, called once, gives the array.
+        """
+        return self.device.transfers.bring(array, parts)
 
     def host(self, array: Array) -> npt.NDArray[Any]:
         """A device array on the host."""

@@ -46,7 +46,7 @@ def checksum_of(values: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     padded = np.zeros(-(-raw.size // (2 * _WORD)) * 2 * _WORD, np.uint8)
     padded[: raw.size] = raw
     turned = np.packbits(np.unpackbits(padded, bitorder="little").reshape(-1, 8 * _WORD)[:, ::-1], bitorder="little")
-    z = np.arange(padded.size // _WORD, dtype=np.uint64) * _STEP
+    z = np.repeat(np.arange(padded.size // (2 * _WORD), dtype=np.uint64), 2) * _STEP
     z = (z ^ z >> np.uint64(32)) * _MIX
     z ^= z >> np.uint64(32)
     more = z * _MIX

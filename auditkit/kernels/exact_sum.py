@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -124,8 +123,9 @@ def add_pieces(
             digest.go_on(nodes[firsts[-2] : firsts[-1]], nbytes)
         together.append(at)
     if together:
-        some = ([those[at] for at in together] for those in (totals, terms, sums))
-        rows = _rows(device, *some, [digests[at].size // 8 for at in together], [before[at] for at in together])
+        some: list[list[Any]] = [[those[at] for at in together] for those in (totals, terms, sums, before)]
+        wholes = [digests[at].size // 8 for at in together]
+        rows = _rows(device, some[0], some[1], some[2], wholes, some[3])
         words = device.upload(np.array([word for row in (*rows, firsts) for word in row], np.int64).view(np.uint64))
         cut = _ROWS * len(together)
         _hashing(device, status, unit)(words[:cut], words[cut:], firsts[-1], nodes, found)

@@ -35,6 +35,29 @@ class _Copy:
     sender: int = 0
 
 
+class Coming:
+    """A host array on its way to the device, in parts, so that what is needed sooner need not wait for all of it."""
+
+    def __init__(self, transfers: Transfers, values: npt.NDArray[Any], array: Array, parts: int) -> None:
+        self._transfers, self._values, self._array = transfers, values, array
+        self._size = -(-values.nbytes // parts // 256) * 256 or 1  # of a part
+        self._at, self._copies = 0, list[_Copy]()
+
+    def begin(self) -> None:
+        """Begin with the next part, if there is one left."""
+        first, stop = self._at, min(self._values.nbytes, self._at + self._size)
+        if first < stop or not self._copies:
+            self._copies += self._transfers.begin([(self._array, self._values, first, stop)])
+            self._at = stop
+
+    def __call__(self) -> Array:
+        """The device array, for work that is launched from then on; once."""
+        while self._at < self._values.nbytes:
+            self.begin()
+        self._transfers.arrived(self._copies)
+        return self._array
+
+
 Watch = Callable[[str, Callable[[], None]], object]  # told for what the device's work waits, and lets it wait
 
 
@@ -81,10 +104,13 @@ class Transfers:
                 return None
         return np.frombuffer(memory, np.uint8, size).view(dtype).reshape(shape)
 
-    def bring(self, values: npt.NDArray[Any]) -> Callable[[], Array]:
-        """As `bring_all` of one array."""
-        arrived = self.bring_all([values])
-        return lambda: arrived()[0]
+    def bring(self, values: npt.NDArray[Any], parts: int = 1) -> Coming:
+        """Begin to copy a C-contiguous host array, which must not change meanwhile, to the device: the first of so many
+        parts of it. Raises Unsupported for too little memory.
+        """
+        coming = Coming(self, values, self._device.empty(values.shape, values.dtype), parts)
+        coming.begin()
+        return coming
 
     def bring_all(self, values: Sequence[npt.NDArray[Any]]) -> Callable[[], list[Array]]:
         """Begin to copy C-contiguous host arrays, which must not change meanwhile, to the device.
@@ -93,23 +119,32 @@ class Transfers:
         too little memory.
         """
         arrays = [self._device.empty(each.shape, each.dtype) for each in values]
-        with self._device.use():
-            self._after_work(self.to_device, values)
-            for array, each in zip(arrays, values, strict=True):
-                array.data.copy_from_host_async(each.ctypes.data, each.nbytes, self.to_device)
-            done = self.to_device.record()
-        copies = [_Copy(done, each, array) for array, each in zip(arrays, values, strict=True)]
-        for copy in copies:
-            self._begun(self._coming, copy)  # or its memory could be used again while it is written, if nobody asks
+        copies = self.begin([(array, each, 0, each.nbytes) for array, each in zip(arrays, values, strict=True)])
 
         def arrived() -> list[Array]:
-            if copies:
-                self._wait("copies to the device", done)
-            for copy in copies:
-                copy.array = None
+            self.arrived(copies)
             return arrays
 
         return arrived
+
+    def begin(self, pieces: Sequence[tuple[Array, npt.NDArray[Any], int, int]]) -> list[_Copy]:
+        """Begin to copy bytes `first` to `stop` - 1 of each host array to its device array; they end together."""
+        with self._device.use():
+            self._after_work(self.to_device, [values for _, values, _, _ in pieces])
+            for array, values, first, stop in pieces:
+                (array.data + first).copy_from_host_async(values.ctypes.data + first, stop - first, self.to_device)
+            done = self.to_device.record()
+        copies = [_Copy(done, values, array) for array, values, _, _ in pieces]
+        for copy in copies:
+            self._begun(self._coming, copy)  # or its memory could be used again while it is written, if nobody asks
+        return copies
+
+    def arrived(self, copies: Sequence[_Copy]) -> None:
+        """Let what is launched next wait for copies, of which the last one begun comes last."""
+        if copies:
+            self._wait("copies to the device", copies[-1].done)
+        for copy in copies:
+            copy.array = None
 
     def send(self, array: Array, values: npt.NDArray[Any], most: int, sender: int = 0) -> None:
         """Begin to copy a device array, which must not change any more, to a host array of its size.

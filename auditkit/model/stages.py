@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,13 +19,21 @@ from auditkit.model.params import EMBED, FINAL_NORM, HEAD, ParamSpec, layer_pref
 from auditkit.model.piece_sums import Piece, PieceSums, pieces_of
 from auditkit.model.plan import Plan
 from auditkit.model.shelf import Divided, InMemory, Shelf
-from auditkit.model.weights import Weights
+from auditkit.model.weights import TABLE_PARTS, Weights
 from auditkit.numerics.arrays import F32, I64
 
 FORWARD, OF_HEAD, AGAIN, BACKWARD, TABLES, LEAVES = STAGES = (
     "forward", "head", "forward again", "backward", "tables", "leaves",
 )  # fmt: skip
 Keys = Sequence[object]  # what arrays of a micro-batch are called
+
+
+@dataclass(frozen=True)
+class Later:
+    """What is to begin to come beside a stage: its bytes, and what begins it."""
+
+    nbytes: int
+    begin: Callable[[], None]
 
 
 class Stages:
@@ -95,30 +104,49 @@ class Stages:
         return (layer,) if layer >= 0 and self._plan.recompute else ()
 
     def _in_turn(
-        self, batches: list[MicroBatch], what: Keys = (), then: Keys = (), later: Sequence[Callable[[], None]] = ()
+        self,
+        batches: list[MicroBatch],
+        what: Keys = (),
+        then: Keys = (),
+        later: Sequence[Later] = (),
+        first: Sequence[Later] = (),
     ) -> Iterator[MicroBatch]:
         """The micro-batches of a stage. While one is under way, what the next one takes from the shelf is brought; with
-        the last one, what the first one takes `then`, in the next stage. `later`: what else is to begin meanwhile, a
-        share beside each but the last, so that nothing that is needed sooner waits behind all of it.
+        the last one, what the first one takes `then`, in the next stage.
+
+        later: what else is to begin meanwhile, for the next stage: by bytes equal shares beside each but the last, so
+        that nothing that is needed sooner waits behind all of it. first: what this one needs, beside its first.
         """
         count = len(batches)
-        shares = max(1, count - 1)  # what begins beside the last one would not have come when it is needed
+        shares = [*_shares(later, max(1, count - 1)), []]  # what begins beside the last one would come too late
         for number, batch in enumerate(batches):
             follows, keys = (batches[number + 1], what) if number + 1 < count else (batches[0], then)
-            for key in what:
-                self._inputs.expect(batch.key(key))
-            for begin in later[-(-number * len(later) // shares) : -(-(number + 1) * len(later) // shares)]:
-                begin()
-            for key in keys:
-                self._inputs.expect(follows.key(key))
+            for soon, wanted in ((batch, what), (follows, keys)):
+                for key in wanted:
+                    self._inputs.expect(soon.key(key))
+            for each in (*(() if number else first), *shares[number]):
+                each.begin()
             yield batch
 
-    def _bring(self, names: Sequence[str]) -> list[Callable[[], None]]:
-        """What begins to bring the parameters of the next stage, one by one."""
-        return [partial(self._weights.expect, name) for name in names]
+    def _bring(self, names: Sequence[str], stages: int = 1) -> list[Later]:
+        """What begins to bring the parameters of the next stage, one by one; those of a table part by part, of which
+        there are as many stages to come.
+        """
+        parts = {name: TABLE_PARTS if name in (EMBED, HEAD) else 1 for name in names}
+        return [
+            Later(4 * _elements(self._specs[name]) // count, partial(self._weights.expect, name))
+            for name, count in parts.items()
+            for _ in range(max(1, count // stages))
+        ]
 
-    def _bring_sums(self, keys: Iterable[str]) -> list[Callable[[], None]]:
-        return [partial(self._sums.expect, [key]) for key in keys]
+    def _bring_sums(self, pieces: Iterable[Piece]) -> list[Later]:
+        """What begins to bring sums, a piece after the other."""
+        return [Later(self._nbytes(piece), partial(self._sums.expect, [piece.key])) for piece in pieces]
+
+    def _nbytes(self, piece: Piece) -> int:
+        """Of the exact sums of a piece."""
+        spec = self._specs[piece.name]
+        return 8 * _elements(spec) // spec.shape[0] * (piece.stop - piece.first)
 
     @property
     def _of_head(self) -> list[str]:
@@ -131,8 +159,8 @@ class Stages:
         return self._plan.logits_once and self._head_name != EMBED
 
     def _add(self, batch: MicroBatch, name: str, number: int, sums: F32 | I64) -> None:
-        """Add and hash a gradient, or the next piece of one, when enough of them wait (`_add_waiting`); nobody waits for
-        its digest before the end.
+        """Add and hash a gradient, or the next piece of one, when enough of them are there (`_add_waiting`); its digest
+        is read at the end.
         """
         if name not in batch.digests:
             batch.digests[name] = self._ops.TensorDigest(8 * _elements(self._specs[name]))
@@ -145,6 +173,16 @@ class Stages:
         if batch.waiting:
             waiting, batch.waiting = batch.waiting, []
             self._sums.add(waiting)
+
+
+def _shares(later: Sequence[Later], count: int) -> list[list[Later]]:
+    """Shares of nearly as many bytes each, in order."""
+    shares: list[list[Later]] = [[] for _ in range(count)]
+    at, total = 0, sum(each.nbytes for each in later)
+    for each in later:
+        shares[min(count - 1, at * count // max(1, total))].append(each)
+        at += each.nbytes
+    return shares
 
 
 def _layer_of(key: str) -> int:

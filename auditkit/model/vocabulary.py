@@ -6,7 +6,8 @@ tokens of a micro-batch, makes some columns of them again, or reads the gradient
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from auditkit.model.micro_batch import MicroBatch
 from auditkit.model.params import EMBED, FINAL_NORM, HEAD
 from auditkit.model.piece_sums import Piece
-from auditkit.model.stages import OF_HEAD, TABLES, Keys, Stages
+from auditkit.model.stages import OF_HEAD, TABLES, Keys, Later, Stages
 from auditkit.numerics.arrays import F32, I64
 from auditkit.numerics.exact_sum import GRADIENT_UNIT
 
@@ -23,7 +24,10 @@ class Vocabulary(Stages):
     """The stages that read or make what belongs to the vocabulary."""
 
     def _head(self, batches: list[MicroBatch], after: Sequence[str]) -> None:
-        """Loss and gradient of what enters the head, some rows of logits at a time; after: parameters of the next stage."""
+        """Loss and gradient of what enters the head, some rows of logits at a time.
+
+        after: the parameters of the next stage.
+        """
         self._stage(OF_HEAD)
         last = len(self._layers)
         self._weights.stage(self._of_head, after)
@@ -111,12 +115,12 @@ class Vocabulary(Stages):
             for key in what:
                 self._inputs.drop(batch.key(key))
 
-    def _tables_by_piece(self, batches: list[MicroBatch], what: Keys, bring: list[Callable[[], None]]) -> None:
+    def _tables_by_piece(self, batches: list[MicroBatch], what: Keys, bring: list[Later]) -> None:
         """All micro-batches for one piece of the tables before the next, so that its sums are brought once for all."""
         names, pieces = {EMBED} if self._once else {self._head_name, EMBED}, self._pieces(EMBED)
         for number, piece in enumerate(pieces):
             self._sums.expect(f"{name}.{piece.number}" for name in names)
-            follows = [f"{name}.{soon.number}" for soon in pieces[number + 1 : number + 2] for name in names]
+            follows = [replace(soon, name=name) for soon in pieces[number + 1 : number + 2] for name in names]
             later = self._bring_sums(follows) if follows else bring
             for batch in self._in_turn(batches, what, what if follows else (), later):
                 self._table_pieces(batch, [piece], [array for key in what for array in self._held(batch, key)])
@@ -134,8 +138,8 @@ class Vocabulary(Stages):
     def _table_pieces(self, batch: MicroBatch, pieces: Sequence[Piece], head: Sequence[F32] = ()) -> None:
         """Add pieces of the gradients of the tables that follow each other.
 
-        head: what enters the head (N, C), and what is kept of its rows, (N, 2), where its weights' is to be made, of one
-        piece.
+        head: where the gradient of the head's weights is to be made as well, of one piece: what enters the head (N, C),
+        and what is kept of its rows, (N, 2).
         """
         first, stop = pieces[0].first, pieces[-1].stop
         of_head: Any = self._head_gradient(batch, pieces[0], *head) if head else None

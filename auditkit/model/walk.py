@@ -5,13 +5,14 @@ The network is the one of `network.py`, and so are its operations; what changes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from auditkit.formats.leaves import MicroBatchLeaf
 from auditkit.model.kept_results import KeptResults
 from auditkit.model.micro_batch import MicroBatch
 from auditkit.model.params import EMBED, layer_prefix
-from auditkit.model.stages import AGAIN, BACKWARD, FORWARD, LEAVES, Keys
+from auditkit.model.piece_sums import Piece
+from auditkit.model.stages import AGAIN, BACKWARD, FORWARD, LEAVES, Keys, Later
 from auditkit.model.vocabulary import Vocabulary
 from auditkit.numerics.arrays import IntArray
 
@@ -67,7 +68,7 @@ class Walk(Vocabulary):
             self._weights.stage([EMBED], self._layers[0])
             self._enter(batches, self._bring(self._layers[0]))
 
-    def _enter(self, batches: list[MicroBatch], later: list[Callable[[], None]]) -> None:
+    def _enter(self, batches: list[MicroBatch], later: list[Later]) -> None:
         table = self._weights.prepared.params[EMBED]
         for batch in self._in_turn(batches, later=later):
             batch.passing = self._ops.embedding_forward(batch.inputs, table)
@@ -89,30 +90,31 @@ class Walk(Vocabulary):
         last, both = len(self._layers) - 1, {"forward": bool(batches), "backward": bool(before)}
         names, after = self._of_layers(number, **both), []
         if number < last:
-            after = [*([EMBED] if soon and number + 2 == last else []), *self._of_layers(number + 1, **both)]
+            after = [*([EMBED] if soon and number + 3 > last else []), *self._of_layers(number + 1, **both)]
         elif batches:
             after = self._of_head
-        self._weights.stage([*names, EMBED] if soon and number + 1 >= last else names, after)
+        self._weights.stage([*names, EMBED] if soon and number == last else names, after)
         if soon and number == last:
             self._enter(list(soon), [])
             self._weights.stage(names, after)
-        later = self._bring(after)
+        later, first = self._bring(after, 2 if soon and number < last else 1), list[Later]()
         if before:
             later += self._sums_after(last - number)
-            if not number:
-                self._sums.expect(f"{name}.0" for name in self._layers[last])
+            first = [] if number else self._bring_sums(self._of_layer(last))
         waiting = iter(batches)
-        for batch in self._in_turn(before or batches, *self._wanted(last - number, before), later=later):
+        for batch in self._in_turn(before or batches, *self._wanted(last - number, before), later, first):
             self._forward(number, batch if not before else next(waiting, None))
             if before:
                 self._backward(last - number, batch)
         self._sums.settle()
 
-    def _sums_after(self, layer: int) -> list[Callable[[], None]]:
+    def _sums_after(self, layer: int) -> list[Later]:
         """What begins to bring the sums that are added to after those of a layer."""
-        if layer:
-            return self._bring_sums(f"{name}.0" for name in self._layers[layer - 1])
-        return self._bring_sums(piece.key for piece in self._pieces(EMBED)[:1])
+        return self._bring_sums(self._of_layer(layer - 1) if layer else self._pieces(EMBED)[:1])
+
+    def _of_layer(self, layer: int) -> list[Piece]:
+        """The pieces of a layer's sums."""
+        return [piece for name in self._layers[layer] for piece in self._pieces(name)]
 
     def _wanted(self, layer: int, before: list[MicroBatch]) -> tuple[Keys, Keys]:
         """What a micro-batch takes from the shelf in the backward pass of a layer, and in that of the next."""

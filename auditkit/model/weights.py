@@ -8,11 +8,12 @@ from typing import Any
 
 from auditkit.formats.recipe import Recipe
 from auditkit.model.network import Prepared, weight_bits
-from auditkit.model.ops import Ops
+from auditkit.model.ops import Coming, Ops
 from auditkit.model.params import EMBED, HEAD
 from auditkit.numerics.arrays import F32
 
 _TABLES = (EMBED, HEAD)
+TABLE_PARTS = 8  # in which a table comes: it is as large as many layers
 
 
 class _Held(Mapping[str, Any]):
@@ -59,7 +60,7 @@ class Weights:
         self._params, self._ops, self._room = params, ops, room
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="weights") if ahead else None
         self._coming: dict[str, Future[F32]] = {}
-        self._moving: dict[str, Callable[[], Any]] = {}
+        self._moving: dict[str, Coming] = {}
         self._next: frozenset[str] = frozenset()
         bits, model = weight_bits(recipe), recipe.model
         names = list(params)
@@ -80,13 +81,15 @@ class Weights:
         self._next = frozenset(then) - frozenset(names)
 
     def expect(self, name: str) -> None:
-        """Begin to bring a parameter of the next stage."""
+        """Begin to bring a parameter of the next stage; of a vocabulary table the next of TABLE_PARTS parts."""
+        if name in self._moving:
+            self._moving[name].begin()
         if name not in self._next or name in self._coming or name in self._moving:
             return
         if self._pool is not None:
             self._coming[name] = self._pool.submit(self._params.__getitem__, name)
         elif self._room or name not in _TABLES:
-            self._moving[name] = self._ops.bring(self._params[name])
+            self._moving[name] = self._ops.bring(self._params[name], TABLE_PARTS if name in _TABLES else 1)
 
     def round(self, name: str) -> None:
         """Make the rows of a parameter in both directions, and drop the parameter itself until the next stage."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -66,9 +67,25 @@ def place(array: F32) -> F32:
     return array
 
 
-def bring(array: F32) -> Callable[[], F32]:
-    """Begin to place a host array that does not change; the result, called once, gives it."""
-    return lambda: array
+@dataclass(frozen=True)
+class Here:
+    """An array that is where it is wanted."""
+
+    array: F32
+
+    def begin(self) -> None:
+        """Go on to bring it: there is nothing left."""
+
+    def __call__(self) -> F32:
+        """The array."""
+        return self.array
+
+
+def bring(array: F32, parts: int = 1) -> Here:  # noqa: ARG001 - there is nothing to bring
+    """Begin to place a host array that does not change, the first of some parts of it; `begin` goes on with the next
+    one. The result, called once, gives the array.
+    """
+    return Here(array)
 
 
 def host(array: F32) -> F32:

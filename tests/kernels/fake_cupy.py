@@ -28,6 +28,9 @@ class FakePointer:
     def __init__(self, mem: Any, offset: int) -> None:
         self.mem, self.ptr = mem, mem.ptr + offset
 
+    def __add__(self, offset: int) -> FakePointer:
+        return FakePointer(self.mem, self.ptr - self.mem.ptr + offset)
+
     def memset_async(self, value: int, size: int, stream: FakeStream) -> None:
         """As in CuPy."""
         self._call("memset", stream)

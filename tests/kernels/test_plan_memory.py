@@ -55,7 +55,9 @@ PLANS = {
 
 
 def peaks(recipe: Any, plan: Plan, pool: Any = None) -> dict[str, int]:
-    """Bytes held by part of the micro-batches of two groups, or of three that are under way in twos; pool: what they are taken from, if it may run out."""
+    """Bytes held by part of the micro-batches of two groups, of three where two are under way at once; pool: what they
+    are taken from, if it may run out.
+    """
     device: Any = VirtualDevice(pool)
 
     def shelf(place: Place, most: int) -> Shelf:

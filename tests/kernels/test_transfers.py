@@ -192,6 +192,21 @@ def test_memory_that_is_being_written_is_not_given_back(cuda: Cuda, monkeypatch:
     assert not cuda.used[0]
 
 
+@pytest.mark.parametrize("begun", [1, 2, 5, 9])
+def test_an_array_comes_in_parts(cuda: Cuda, begun: int) -> None:
+    """However many of them have begun before it is asked for; other copies may begin in between."""
+    device, values, other = Device(0), numbers(9, 1000, 7), numbers(10, 50)
+    cuda.late = True
+    coming = device.transfers.bring(values, 5)
+    between = device.transfers.bring(other)
+    for _ in range(begun - 1):
+        coming.begin()
+    assert np.array_equal(device.download(coming()), values)
+    assert np.array_equal(device.download(between()), other)
+    device.transfers.finish()
+    assert np.array_equal(device.download(device.transfers.bring(values[:0], 5)()), values[:0])
+
+
 def test_a_device_goes_with_its_last_reference(cuda: Cuda) -> None:
     device = Device(0)
     HostShelf(device, 0).put("a", [device.upload(numbers(8, 100))])

@@ -6,12 +6,13 @@ import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from auditkit.kernels.returned import Returned
+from auditkit.kernels.transfers import Coming
 from auditkit.kernels.whole_blocks import LARGE, UNIT
 from auditkit.kernels.zero_pages import ZeroPages
 from tests.kernels.emulator.device import EmulatedArray
@@ -31,10 +32,19 @@ class VirtualTransfers:
         """As Transfers."""
         return np.empty(shape, dtype)
 
-    def bring(self, values: npt.NDArray[Any]) -> Callable[[], EmulatedArray]:
+    def bring(self, values: npt.NDArray[Any], parts: int = 1) -> Coming:
         """As Transfers."""
-        arrived = self.bring_all([values])
-        return lambda: arrived()[0]
+        coming: Any = Coming(cast(Any, self), values, cast(Any, self._device.empty(values.shape, values.dtype)), parts)
+        coming.begin()
+        return coming
+
+    def begin(self, pieces: Sequence[tuple[Any, Any, int, int]]) -> list[Any]:
+        """As Transfers."""
+        return list(pieces)
+
+    def arrived(self, copies: Sequence[Any]) -> None:
+        """As Transfers."""
+        assert copies
 
     def bring_all(self, values: Sequence[npt.NDArray[Any]]) -> Callable[[], list[EmulatedArray]]:
         """As Transfers."""

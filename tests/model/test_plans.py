@@ -22,6 +22,7 @@ from auditkit.model.params import parameter_table
 from auditkit.model.pieces_step import Room, Told, walk_all
 from auditkit.model.plan import Cuts, Place, Plan
 from auditkit.model.shelf import InMemory
+from auditkit.model.stages import Later
 from auditkit.model.state import HostTensors, State, document, initial_state, state_digests
 from auditkit.model.step import NonFinite, StepResult, step
 from auditkit.model.walk import Walk
@@ -218,18 +219,19 @@ def test_where_the_tables_sums_are_what_their_gradients_need_is_brought_once(
     assert {inputs.asked[key] for key in again} == {groups}
 
 
-@pytest.mark.parametrize(("count", "things", "begun"), [
-    (4, 2, [0, 1]), (8, 1, [0]), (1, 3, [0, 0, 0]), (4, 9, [0, 0, 0, 1, 1, 1, 2, 2, 2]), (3, 0, []),
+@pytest.mark.parametrize(("count", "sizes", "begun"), [
+    (4, [1, 1], [0, 1]), (8, [1], [0]), (1, [1, 1, 1], [0, 0, 0]), (4, [1] * 9, [0, 0, 0, 1, 1, 1, 2, 2, 2]),
+    (3, [], []), (4, [3, 1, 1, 1], [0, 1, 2, 2]), (3, [0, 0], [0, 0]),
 ])  # fmt: skip
-def test_what_comes_next_begins_with_the_first_micro_batch(count: int, things: int, begun: list[int]) -> None:
-    """A share beside each but the last: the largest table, alone or first, has all of the stage before to come."""
+def test_what_comes_next_begins_in_shares(count: int, sizes: list[int], begun: list[int]) -> None:
+    """By bytes, beside each micro-batch but the last; what the stage itself needs begins before."""
     walk: Any = object.__new__(Walk)
-    walk._inputs, found, done = InMemory(), list[int](), list[Any]()
-    later = [lambda: found.append(len(done)) for _ in range(things)]
+    walk._inputs, found, done = InMemory(), list[Any](), list[Any]()
+    later = [Later(size, lambda: found.append(len(done))) for size in sizes]
     batches: Any = [SimpleNamespace(key=str) for _ in range(count)]
-    for batch in walk._in_turn(batches, later=later):
+    for batch in walk._in_turn(batches, later=later, first=[Later(9, lambda: found.append("first"))]):
         done.append(batch)
-    assert found == begun and done == batches
+    assert found == ["first", *begun] and done == batches
 
 
 def test_a_layer_that_is_run_again_rounds_no_columns_before() -> None:

@@ -9,13 +9,14 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from auditkit.kernels.compile import target
 from auditkit.kernels.returned import Returned
+from auditkit.kernels.transfers import Coming
 from auditkit.store.progress import Progress
 from tests.kernels.emulator.build import ROOT, Kernel, library, place_of
 
@@ -70,10 +71,22 @@ class EmulatedTransfers:
 
     page_locked = host_array
 
-    def bring(self, values: npt.NDArray[Any]) -> Callable[[], EmulatedArray]:
+    def bring(self, values: npt.NDArray[Any], parts: int = 1) -> Coming:
         """As Transfers."""
-        arrived = self.bring_all([values])
-        return lambda: arrived()[0]
+        coming: Any = Coming(cast(Any, self), values, cast(Any, self._device.empty(values.shape, values.dtype)), parts)
+        coming.begin()
+        return coming
+
+    def begin(self, pieces: Sequence[tuple[Any, Any, int, int]]) -> list[Any]:
+        """As Transfers."""
+        for array, values, first, stop in pieces:
+            to, given = array.view(np.ndarray).reshape(-1).view(np.uint8), values.reshape(-1).view(np.uint8)
+            self._waiting.append(functools.partial(np.copyto, to[first:stop], given[first:stop]))
+        return list(pieces)
+
+    def arrived(self, copies: Sequence[Any]) -> None:
+        """As Transfers."""
+        self.finish()
 
     def bring_all(self, values: Sequence[npt.NDArray[Any]]) -> Callable[[], list[EmulatedArray]]:
         """As Transfers."""
