@@ -172,6 +172,10 @@ class CudaOps:
         """All pairs in one launch."""
         return exact_sum.add_sums(self.device, self.status, totals, terms, out=out)
 
+    def read_sums(self, sums: Sequence[Array]) -> list[int]:
+        """The values of exact sums, each of shape (); waits for the device once for all of them."""
+        return exact_sum.read_sums(self.device, self.status, sums)
+
     def add_terms(
         self,
         totals: Sequence[Array],

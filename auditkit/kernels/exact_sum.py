@@ -70,6 +70,14 @@ def add_sums(
     return sums
 
 
+def read_sums(device: Device, status: Array, sums: Sequence[Array]) -> list[int]:
+    """The values of int64 arrays of shape (), gathered by one launch; waits for the device. Sets `status` as `add_sums`."""
+    found, nothing = device.empty((len(sums),), np.int64), device.zeros((), np.int64)
+    rows = [found[at : at + 1] for at in range(len(sums))]
+    add_sums(device, status, sums, [nothing] * len(sums), out=rows)
+    return device.download(found).tolist() if sums else []
+
+
 def add_terms(
     device: Device,
     status: Array,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from auditkit.model.ops import TensorDigest
@@ -33,9 +35,9 @@ class MicroBatch:
         found, self.passing = self.passing, None
         return found
 
-    def loss_sum(self) -> int:
-        """The exact sum of the losses, units 2^-32. Raises NonFinite."""
-        total = sum(int(loss) for loss in self.losses)
+    def loss_sum(self, read: Iterator[int]) -> int:
+        """The exact sum of the losses, whose values come next, units 2^-32. Raises NonFinite."""
+        total = sum(islice(read, len(self.losses)))
         if not -_LIMIT <= total < _LIMIT:
             raise NonFinite("an exact sum leaves 62 bits")
         return total

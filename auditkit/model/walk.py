@@ -58,8 +58,9 @@ class Walk(Vocabulary):
         self._stage(LEAVES)
         names = list(self._specs)
         found = self._ops.read_digests([batch.digests[name] for batch in batches for name in names])
+        losses = iter(self._ops.read_sums([loss for batch in batches for loss in batch.losses]))
         roots = (self._texts.root(found[at : at + len(names)]) for at in range(0, len(found), len(names)))
-        return [MicroBatchLeaf(batch.loss_sum(), root) for batch, root in zip(batches, roots, strict=True)]
+        return [MicroBatchLeaf(batch.loss_sum(losses), root) for batch, root in zip(batches, roots, strict=True)]
 
     def _embed(self, batches: list[MicroBatch]) -> None:
         """A group's micro-batches enter the first layer, whose parameters come next."""

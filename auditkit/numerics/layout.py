@@ -115,3 +115,8 @@ class TensorDigest:
 def read_digests(made: Sequence[TensorDigest]) -> list[Digest]:
     """The digests of tensors whose pieces are all there."""
     return [one.digest() for one in made]
+
+
+def read_sums(sums: Sequence[I64]) -> list[int]:
+    """The values of exact sums, each of shape ()."""
+    return [int(each) for each in sums]

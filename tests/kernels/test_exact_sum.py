@@ -9,7 +9,16 @@ import pytest
 
 from auditkit.formats.digest import content_digest, keyed_digest
 from auditkit.kernels.blake3 import TensorDigest
-from auditkit.kernels.exact_sum import add_pieces, add_sums, add_terms, from_fixed, largest, small_term, to_fixed
+from auditkit.kernels.exact_sum import (
+    add_pieces,
+    add_sums,
+    add_terms,
+    from_fixed,
+    largest,
+    read_sums,
+    small_term,
+    to_fixed,
+)
 from auditkit.numerics import exact_sum as reference
 from auditkit.numerics import lists
 from auditkit.numerics.lists import largest as reference_largest
@@ -389,3 +398,12 @@ def test_small_term() -> None:
     for terms in (0, 1, 2, 3, 4, 5, 1 << 20, (1 << 20) + 1):
         assert max(terms, 1) * small_term(terms) <= 1 << 62
         assert small_term(terms) & (small_term(terms) - 1) == 0
+
+
+def test_read_sums(device: Any) -> None:
+    values = [0, 5, -(1 << 61), (1 << 62) - 1]
+    for run in runs(device):
+        held = [run.up(np.array(value, np.int64)) for value in values]
+        assert read_sums(run.device, run.status, held) == values
+        assert read_sums(run.device, run.status, []) == []
+        assert run.bits() == 0
