@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -29,21 +29,42 @@ class HostShelf:
 
     def put(self, key: str, arrays: Sequence[Array]) -> None:
         """Keep arrays, which must not change any more, in place of those that the key had."""
-        self.drop(key)
-        if arrays:
-            self._sums[key] = checksums(self._device, arrays)
-        pairs = [(array, self._room_for(array)) for array in arrays]
+        self.put_all({key: arrays})
+
+    def put_all(self, lists: Mapping[str, Sequence[Array]]) -> None:
+        """`put` of each key; one launch takes the checksums of all."""
+        for key in lists:
+            self.drop(key)
+        self._sums.update(self._sums_of(lists))
+        rooms = {key: [self._room_for(array) for array in arrays] for key, arrays in lists.items()}
+        pairs = [pair for key, arrays in lists.items() for pair in zip(arrays, rooms[key], strict=True)]
         self._device.transfers.send_all(pairs, self._most, id(self))
-        self._held[key] = [values for _, values in pairs]
+        self._held.update(rooms)
 
     def get(self, key: str) -> list[Array] | None:
         """Copies of the arrays of a key; None if there are none."""
-        if key not in self._held:
-            return None
-        self.expect(key)
-        found = self._coming.pop(key)()
-        if found:
-            self._device.returned.add(key, self._sums[key], checksums(self._device, found))
+        return self.get_all([key])[0]
+
+    def get_all(self, keys: Sequence[str]) -> list[list[Array] | None]:
+        """`get` of each key; one launch takes the checksums of all."""
+        there = [key for key in keys if key in self._held]
+        for key in there:
+            self.expect(key)
+        found = {key: self._coming.pop(key)() for key in there}
+        for key, sums in self._sums_of(found).items():
+            self._device.returned.add(key, self._sums[key], sums)
+        return [found.get(key) for key in keys]
+
+    def _sums_of(self, lists: Mapping[str, Sequence[Array]]) -> dict[str, Array]:
+        """The checksums of the arrays of each key, (n, 8) uint32; nothing for a key without any."""
+        arrays = [array for each in lists.values() for array in each]
+        if not arrays:
+            return {}
+        sums, at, found = checksums(self._device, arrays), 0, {}
+        for key, each in lists.items():
+            if each:
+                found[key] = sums[at : at + len(each)]
+            at += len(each)
         return found
 
     def expect(self, key: str) -> None:

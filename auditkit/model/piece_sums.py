@@ -57,17 +57,19 @@ class PieceSums:
                 held = self._held(key)
                 self._put(key, self._folded(held, self._counts.get(key, 0), terms, digest))
             return
-        totals = [next(iter(self._held(key)), None) for key, _, _ in pieces]
+        totals = [next(iter(held), None) for held in self._all_held([key for key, _, _ in pieces])]
         terms_of, digests = [terms for _, terms, _ in pieces], [digest for _, _, digest in pieces]
         made = self._ops.add_pieces(totals, terms_of, GRADIENT_UNIT, digests)
         for (key, _, _), sums in zip(pieces, made, strict=True):
             self._put(key, [sums])
 
     def _held(self, key: str) -> list[Any]:
-        held = self._open.pop(key, None)
-        if held is None and self._counts.get(key, 0):
-            held = self._shelf.get(key)
-        return held or []
+        return self._all_held([key])[0]
+
+    def _all_held(self, keys: Sequence[str]) -> list[list[Any]]:
+        away = [key for key in keys if key not in self._open and self._counts.get(key, 0)]
+        found = dict(zip(away, self._shelf.get_all(away), strict=True)) if away else {}
+        return [self._open.pop(key) if key in self._open else found.get(key) or [] for key in keys]
 
     def _put(self, key: str, held: list[Any]) -> None:
         self._open[key] = held
@@ -81,8 +83,9 @@ class PieceSums:
 
     def settle(self) -> None:
         """Put all pieces that were added to back onto the shelf."""
-        for key in list(self._open):
-            self._shelf.put(key, self._open.pop(key))
+        opened, self._open = self._open, {}
+        if opened:
+            self._shelf.put_all(opened)
 
     def resume(self, keys: list[str], count: int) -> None:
         """Go on from what the shelf holds of `count` micro-batches."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from auditkit.model.ops import Ops
 
 
-class Shelf(Protocol):
+class Lists(Protocol):
     """Lists of arrays by key. What comes back has the bits of what was put there.
 
-    A shelf away from where the ops compute checks that: on the disk, and in main memory beside a card.
+    Away from where the ops compute that is checked: on the disk, and in main memory beside a card.
     """
 
     def put(self, key: str, arrays: Sequence[Any]) -> None:
@@ -27,7 +27,20 @@ class Shelf(Protocol):
         """Forget a key, if it is there."""
 
 
-class InMemory:
+class Shelf(Lists, Protocol):
+    """Lists that come and go together, as those of a layer do: as one by one, unless that takes longer."""
+
+    def put_all(self, lists: Mapping[str, Sequence[Any]]) -> None:
+        """`put` of each key."""
+        for key, arrays in lists.items():
+            self.put(key, arrays)
+
+    def get_all(self, keys: Sequence[str]) -> list[list[Any] | None]:
+        """`get` of each key."""
+        return [self.get(key) for key in keys]
+
+
+class InMemory(Shelf):
     """The arrays themselves, in the memory in which the ops compute: no safer while they compute than while they wait,
     so nothing is checked here. What a bit does that flips once, the second replay before a mismatch shows.
     """
@@ -51,7 +64,7 @@ class InMemory:
         self._held.pop(key, None)
 
 
-class Divided:
+class Divided(Shelf):
     """Two shelves: keys of which `is_near` says so lie on the first, all others on the second."""
 
     def __init__(self, near: Shelf, far: Shelf, is_near: Callable[[str], bool]) -> None:
@@ -65,6 +78,19 @@ class Divided:
         """As Shelf."""
         return self._of(key).get(key)
 
+    def put_all(self, lists: Mapping[str, Sequence[Any]]) -> None:
+        """As Shelf."""
+        for shelf in (self._near, self._far):
+            shelf.put_all({key: arrays for key, arrays in lists.items() if self._of(key) is shelf})
+
+    def get_all(self, keys: Sequence[str]) -> list[list[Any] | None]:
+        """As Shelf."""
+        found: dict[str, list[Any] | None] = {}
+        for shelf in (self._near, self._far):
+            there = [key for key in keys if self._of(key) is shelf]
+            found.update(zip(there, shelf.get_all(there), strict=True))
+        return [found[key] for key in keys]
+
     def expect(self, key: str) -> None:
         """As Shelf."""
         self._of(key).expect(key)
@@ -77,10 +103,10 @@ class Divided:
         return self._near if self._is_near(key) else self._far
 
 
-class Moved:
-    """A shelf of host arrays, for the arrays of some ops."""
+class Moved(Shelf):
+    """Lists of host arrays, for the arrays of some ops."""
 
-    def __init__(self, shelf: Shelf, ops: Ops) -> None:
+    def __init__(self, shelf: Lists, ops: Ops) -> None:
         self._shelf, self._ops = shelf, ops
 
     def put(self, key: str, arrays: Sequence[Any]) -> None:
