@@ -44,7 +44,7 @@ MEASUREMENTS = (
     Measurement("plain", ("parts", "--rounds", "8"), 40.0),
     Measurement("torch", ("torch", "--torch", "bfloat16:whole", "--torch", "float32:layer"), 120.0),
     Measurement("whole", ("--whole",), 250.0),
-    *(Measurement(memory, ("parts", "--rounds", "1", "--memory", memory), 60.0) for memory in MEMORY),
+    *(Measurement(memory, ("parts", "--rounds", "3", "--memory", memory), 70.0) for memory in MEMORY),
 )
 
 

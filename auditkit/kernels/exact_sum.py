@@ -71,7 +71,7 @@ def add_sums(
 
 
 def read_sums(device: Device, status: Array, sums: Sequence[Array]) -> list[int]:
-    """The values of int64 arrays of shape (), gathered by one launch; waits for the device. Sets `status` as `add_sums`."""
+    """The values of int64 arrays of shape (), by one launch; waits for the device. Sets `status` as `add_sums` does."""
     found, nothing = device.empty((len(sums),), np.int64), device.zeros((), np.int64)
     rows = [found[at : at + 1] for at in range(len(sums))]
     add_sums(device, status, sums, [nothing] * len(sums), out=rows)

@@ -23,7 +23,7 @@ class MicroBatch:
         self.losses: list[I64] = []  # exact sums of some rows each, () in units 2^-32; read when all is under way
         self.digests: dict[str, TensorDigest] = {}
         self.caches: list[Any] = []
-        self.counts: list[int] = []  # arrays of each result that is kept of a layer
+        self.counts: dict[int, list[int]] = {}  # arrays of each result that is kept, by layer
         self.waiting: list[tuple[str, Any, TensorDigest]] = []  # gradients that are still to be added to the sums
 
     def key(self, what: object) -> str:

@@ -38,6 +38,8 @@ class Plan:
     group       micro-batches that pass a layer together, so that its weights and sums are brought once for all of them
     recompute   keep only what enters each layer, and run the layer again for its backward pass
     keep        results of a layer (kept_results.RESULTS) that are kept besides, and not made again
+    more        results that are kept as well of some of the layers, `more_layers` of them, evenly spread: as many as
+                copies have time for
     beside      take the forward pass of a group beside the backward pass of the one before, so that what layers keep
                 comes and goes all the time; with `recompute` only
     near        layers, counted from the last, whose inputs and results stay in memory wherever the others' lie
@@ -52,6 +54,8 @@ class Plan:
     group: int = 1
     recompute: bool = False
     keep: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
+    more_layers: int = 0
     beside: bool = False
     near: int = 0
     logits_once: bool = False
@@ -73,6 +77,16 @@ class Plan:
         """
         return self.table_sums == "memory"
 
+    def keep_of(self, layer: int, layers: int) -> tuple[str, ...]:
+        """The results that are kept of a layer of so many."""
+        has_more = (layer + 1) * self.more_layers // layers > layer * self.more_layers // layers
+        return (*self.keep, *self.more) if has_more else self.keep
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """The results that are kept of the layers of which most are."""
+        return (*self.keep, *self.more) if self.more_layers else self.keep
+
     def describe(self) -> str:
         """The plan in words."""
         if not self.pieces:
@@ -90,6 +104,7 @@ class Plan:
         if not self.recompute:
             return []
         kept = f"inputs and results ({', '.join(self.keep)})" if self.keep else "inputs"
+        kept += f" (of {self.more_layers} also {', '.join(self.more)})" if self.more_layers else ""
         near = f", of the last {self.near} in memory" if self.near and self.inputs != "memory" else ""
         return [f"layers run again in the backward pass, their {kept} {_AT[self.inputs]}{near}"]
 

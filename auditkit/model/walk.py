@@ -117,6 +117,9 @@ class Walk(Vocabulary):
         """The pieces of a layer's sums."""
         return [piece for name in self._layers[layer] for piece in self._pieces(name)]
 
+    def _keep_of(self, layer: int) -> tuple[str, ...]:
+        return self._plan.keep_of(layer, len(self._layers))
+
     def _wanted(self, layer: int, before: list[MicroBatch]) -> tuple[Keys, Keys]:
         """What a micro-batch takes from the shelf in the backward pass of a layer, and in that of the next."""
         return (self._needs(layer), self._needs(layer - 1)) if before else ((), ())
@@ -126,12 +129,12 @@ class Walk(Vocabulary):
             return
         self._stage(FORWARD)
         again = self._plan.recompute
-        kept = KeptResults(self._plan.keep if again else ())
+        kept = KeptResults(self._keep_of(layer) if again else ())
         network = self._network(batch, kept, runs_again=again)
         x = batch.passed()
         batch.passing, cache = network.layer_forward(x, layer_prefix(layer), batch.size)
         if again:
-            batch.counts = kept.counts
+            batch.counts[layer] = kept.counts
             self._inputs.put(batch.key(layer), [x, *kept.arrays])
         else:
             batch.caches.append(cache)
@@ -141,7 +144,7 @@ class Walk(Vocabulary):
         if self._plan.recompute:
             x, *kept = self._take(batch, layer)
             self._stage(AGAIN)
-            again = self._network(batch, KeptResults(self._plan.keep, kept, batch.counts))
+            again = self._network(batch, KeptResults(self._keep_of(layer), kept, batch.counts[layer]))
             cache = again.layer_cache(x, prefix, batch.size)
             del x, kept, again
         else:

@@ -9,7 +9,7 @@ from math import gcd
 
 from auditkit.errors import Unsupported
 from auditkit.formats.recipe import Recipe
-from auditkit.model.kept_results import ATTENTION, GATE, MID, RESULTS, UP
+from auditkit.model.kept_results import RESULTS
 from auditkit.model.piece_sums import BLOCK_ELEMENTS
 from auditkit.model.plan import Cuts, Place, Plan
 from auditkit.replay.memory import Bytes, piece_bytes, plain_bytes
@@ -18,12 +18,7 @@ from auditkit.replay.sizes import Sizes, sizes_of
 
 GROUPS = (1, 2, 3, 4, 6, 8, 16, 32)
 TOKENS = (0, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16)  # of a chunk of logits; 0: all
-KEEPS = (
-    *(RESULTS[:count] for count in (0, 1, 2, 5, 6, 7)),  # queries, keys and values come together
-    (ATTENTION, UP),
-    (ATTENTION, MID, UP),
-    (ATTENTION, UP, GATE),
-)
+KEEPS = tuple(RESULTS[:count] for count in (0, 1, 2, 5, 6, 7))  # queries, keys and values come together
 TABLE_ROWS = (65_536, 32_768, 16_384, 8192, 4096, 2048, 1024, 512)
 
 
@@ -131,6 +126,7 @@ def _plans(recipes: Sequence[Recipe], cuda: bool) -> Iterator[Plan]:
     params: tuple[Place, ...] = ("host", "disk") if cuda else ("memory", "disk")
     batches = max(recipe.batch.micro_batches for recipe in recipes)
     layers = max(recipe.model.num_layers for recipe in recipes)
+    some = sorted({layers * part // 8 for part in range(8)})  # layers
     groups = [group for group in GROUPS if group == 1 or group <= batches]
     for param, sums, once in product(params, places, (False, True)):
         for tables in dict.fromkeys((sums, "memory")):
@@ -138,10 +134,20 @@ def _plans(recipes: Sequence[Recipe], cuda: bool) -> Iterator[Plan]:
             yield plan
             for group, inputs, keep in product(groups, places, KEEPS):
                 again = replace(plan, group=group, recompute=True, inputs=inputs, keep=keep)
-                for near in (0,) if inputs == "memory" else sorted({layers * part // 8 for part in range(8)}):
+                for near in (0,) if inputs == "memory" else some:
                     yield replace(again, near=near)
                 if inputs == sums == "host" and group < batches:
-                    yield replace(again, beside=True)
+                    yield from _with_more(replace(again, beside=True), some)
+
+
+def _with_more(plan: Plan, some: Sequence[int]) -> Iterator[Plan]:
+    """The plan, and the same with more results kept of some of the layers."""
+    at = KEEPS.index(plan.keep)
+    for following in KEEPS[at + 1 : at + 2]:
+        for count in some:
+            yield replace(plan, more=following[len(plan.keep) :], more_layers=count) if count else plan
+    if at + 1 == len(KEEPS):
+        yield plan
 
 
 def _all_cuts(recipes: Sequence[Recipe], cuda: bool) -> list[Cuts]:

@@ -140,12 +140,13 @@ def _held(sizes: Sizes, plan: Plan, following: bool) -> dict[tuple[str, Place], 
     params = 4 * sizes.parameters  # twice while they are made of those before; in files also when they are read again
     layers = sizes.recipe.model.num_layers
     each = sizes.stream + sizes.results(plan.keep) if plan.recompute else 0
+    more = plan.more_layers * sizes.results(plan.more) if plan.recompute else 0
     of_head = 0 if is_once(sizes.recipe, plan) else sizes.stream + 8 * sizes.tokens
     tables = sizes.sum_bytes * sizes.tables * sizes.table
-    beside = 2 * each if plan.beside else 0  # what a layer of the next group keeps, before one of this group lets go
+    beside = 2 * (each + sizes.results(plan.more)) if plan.beside else 0  # of the next group, before this one lets go
     return {
         ("near", "memory"): plan.group * min(plan.near, layers) * each,
-        ("waiting", plan.inputs): plan.group * (max(0, layers - plan.near) * each + of_head) + beside,
+        ("waiting", plan.inputs): plan.group * (max(0, layers - plan.near) * each + more + of_head) + beside,
         ("passing", "memory"): (2 if plan.beside else 1) * plan.group * sizes.stream,
         ("sums", plan.sums): sizes.sum_bytes * sizes.parameters - tables,
         ("tables", plan.table_sums): tables,
@@ -196,7 +197,7 @@ def waiting_sums(recipe: Recipe) -> int:
 def waiting_inputs(recipe: Recipe, plan: Plan) -> int:
     """Bytes of what is kept of a layer, of two micro-batches."""
     sizes = sizes_of(recipe, cuda=True)
-    return 2 * (sizes.stream + sizes.results(plan.keep))
+    return 2 * (sizes.stream + sizes.results(plan.keeps))
 
 
 def _update(sizes: Sizes, rows: int) -> int:

@@ -54,7 +54,7 @@ CARD = Profile(210e12, 114e12, 125e12, 3.3, 5e11, 48e9, 48e9, lock=1e10, group=0
 PROCESSOR = Profile(40e9, 40e9, 40e9, 2.5, 0.5e9, None, None)
 
 
-STEADY = 0.95  # of the time copies are under way where work waits for nothing else (docs/performance.md)
+STEADY = 0.9  # of the time copies are under way where work waits for nothing else (docs/performance.md)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def predict(sizes: Sizes, plan: Plan, profile: Profile) -> Prediction:
     parts = (
         _part("forward", forward + rounding + summing, profile, [body, of_table, kept[0]]),
         _part("head", head, profile, [of_table, *([of_tables] if once else [])]),
-        _part("forward again", layers * costs.again(plan) + summing, profile, []),
+        _part("forward again", costs.all_again(plan) + summing, profile, []),
         _part("backward", backward + 2 * rounding + costs.sums, profile,
               [body, _Move(plan.sums, sums, sums), kept[1]]),
         _part("tables", costs.tables(1 if once else pieces), profile, [*late, *([] if once else [of_table])]),
@@ -140,7 +140,7 @@ def predict(sizes: Sizes, plan: Plan, profile: Profile) -> Prediction:
 def _inputs(sizes: Sizes, plan: Plan) -> tuple[_Move, _Move]:
     """What the layers keep, in the forward and in the backward pass of a micro-batch."""
     far = max(0, sizes.recipe.model.num_layers - plan.near) if plan.recompute else 0
-    kept = float(far * (sizes.stream + sizes.results(plan.keep)))
+    kept = float(far * (sizes.stream + sizes.results(plan.keep)) + plan.more_layers * sizes.results(plan.more))
     return _Move(plan.inputs, 0.0, kept), _Move(plan.inputs, kept)
 
 
@@ -214,10 +214,14 @@ class _Costs:
         """Of a layer."""
         return 2 * self.products + self.profile.backward * self.attention + 2 * self.elementwise
 
-    def again(self, plan: Plan) -> float:
+    def all_again(self, plan: Plan) -> float:
+        """Of the layers that run again."""
+        layers = self.sizes.recipe.model.num_layers if plan.recompute else 0
+        more = min(layers, plan.more_layers)
+        return (layers - more) * self.again(plan.keep) + more * self.again(plan.keeps)
+
+    def again(self, keep: Sequence[str]) -> float:
         """Of a layer that runs again, but for what is kept of it, its last product, and the rows that enter that."""
-        if not plan.recompute:
-            return 0.0
         model = self.sizes.recipe.model
         width, queries = model.hidden_size, model.num_heads * model.head_dim
         keys = model.num_kv_heads * model.head_dim
@@ -225,8 +229,8 @@ class _Costs:
             MID: queries * width, QUERIES: width * queries, KEYS: width * keys, VALUES: width * keys,
             UP: width * model.ffn_size, GATE: width * model.ffn_size,
         }  # fmt: skip
-        made = float(sum(size for name, size in products.items() if name not in plan.keep))
-        scores = 0.0 if ATTENTION in plan.keep else self.attention
+        made = float(sum(size for name, size in products.items() if name not in keep))
+        scores = 0.0 if ATTENTION in keep else self.attention
         elementwise = self.elementwise - self.sizes.tokens * float(model.ffn_size) / self.profile.elements
         return self.sizes.tokens * made / self.profile.products + scores + elementwise
 

@@ -108,6 +108,7 @@ def test_every_recipe(name: str, keep: tuple[str, ...] | None) -> None:
     rows=st.integers(0, 320),
     key_heads=st.integers(0, 4),
     keep=st.lists(st.sampled_from(RESULTS), unique=True),
+    more=st.tuples(st.integers(0, 7), st.integers(0, 2)),
     near=st.integers(0, 3),
     once=st.booleans(),
     tables=st.sampled_from(PLACES),
@@ -121,13 +122,16 @@ def test_any_plan(
     rows: int,
     key_heads: int,
     keep: list[str],
+    more: tuple[int, int],
     near: int,
     once: bool,
     tables: Place,
     beside: bool,
 ) -> None:
-    plan = Plan(True, group=group, recompute=recompute, cuts=Cuts(tokens, rows, key_heads), keep=tuple(keep))
-    check(name, replace(plan, near=near, logits_once=once, tables=tables, beside=beside))
+    plan = Plan(True, group=group, recompute=recompute, cuts=Cuts(tokens, rows, key_heads), near=near)
+    kept, count = more
+    plan = replace(plan, keep=tuple(keep[:kept]), more=tuple(keep[kept:]), more_layers=count)
+    check(name, replace(plan, logits_once=once, tables=tables, beside=beside))
 
 
 BESIDE = [*itertools.product((1, 2, 3, 4), (False, True), KEPT[::3], (0, 1), (False, True), PLACES)]
@@ -141,6 +145,15 @@ def test_the_forward_pass_of_a_group_beside_the_backward_pass_of_the_one_before(
     group, recompute, keep, near, once, tables = levers
     plan = Plan(True, group=group, recompute=recompute, beside=True, keep=keep, near=near, logits_once=once)
     check("five", replace(plan, inputs="host", tables=tables, cuts=Cuts(7, 50, 0)))
+
+
+def test_more_is_kept_of_layers_that_are_evenly_spread() -> None:
+    for count in range(9):
+        plan = Plan(True, recompute=True, keep=("attention",), more=("mid",), more_layers=count)
+        kept = [plan.keep_of(layer, 8) for layer in range(8)]
+        assert kept.count(("attention", "mid")) == count and kept.count(("attention",)) == 8 - count
+        for half in (kept[:4], kept[4:]):
+            assert abs(half.count(("attention", "mid")) - count / 2) < 1
 
 
 def test_what_waits_is_told_apart_and_let_go() -> None:
