@@ -24,26 +24,28 @@ class Walk(Vocabulary):
         """The leaves of micro-batches (s, T + 1), group by group, when the sums have all of their gradients and none of
         the next group's. Raises NonFinite.
         """
-        groups, layers = self._groups(parts), range(len(self._layers))
+        groups, last = self._groups(parts), len(self._layers) - 1
         before, batches = list[MicroBatch](), next(groups, [])
-        self._embed(batches)
+        self._embed(batches, self._layers[0])
         while batches:
             soon = next(groups, [])
             beside = soon if self._plan.beside else []
-            for number in layers:
-                self._layer(number, batches, before, beside)
+            for number in range(last):
+                self._layer(number, batches, before, [EMBED] if beside and number + 3 > last else [])
+            self._embed(beside, self._of_layers(last, batches, before))  # there is no room for its table beside logits
+            self._layer(last, batches, before)
             if before:
                 self._tables(before, self._of_head)
                 yield self._leaves(before)
-            self._head(batches, self._of_layers(0, forward=bool(beside), backward=True))
+            self._head(batches, self._of_layers(0, beside, batches))
             before = batches
             if not beside:
-                for number in layers:
+                for number in range(last + 1):
                     self._layer(number, [], before)
                 self._tables(before, [EMBED] if soon else [])
                 yield self._leaves(before)
                 before = []
-                self._embed(soon)
+                self._embed(soon, self._layers[0])
             batches = soon
 
     def _groups(self, parts: Sequence[IntArray]) -> Iterator[list[MicroBatch]]:
@@ -62,43 +64,36 @@ class Walk(Vocabulary):
         roots = (self._texts.root(found[at : at + len(names)]) for at in range(0, len(found), len(names)))
         return [MicroBatchLeaf(batch.loss_sum(losses), root) for batch, root in zip(batches, roots, strict=True)]
 
-    def _embed(self, batches: list[MicroBatch]) -> None:
-        """A group's micro-batches enter the first layer, whose parameters come next."""
-        if batches:
-            self._stage(FORWARD)
-            self._weights.stage([EMBED], self._layers[0])
-            self._enter(batches, self._bring(self._layers[0]))
-
-    def _enter(self, batches: list[MicroBatch], later: list[Later]) -> None:
+    def _embed(self, batches: list[MicroBatch], after: Sequence[str]) -> None:
+        """A group's micro-batches enter the first layer; after: the parameters of the next stage."""
+        if not batches:
+            return
+        self._stage(FORWARD)
+        self._weights.stage([EMBED], after)
         table = self._weights.prepared.params[EMBED]
-        for batch in self._in_turn(batches, later=later):
+        for batch in self._in_turn(batches, later=self._bring(after)):
             batch.passing = self._ops.embedding_forward(batch.inputs, table)
 
-    def _of_layers(self, number: int, *, forward: bool, backward: bool) -> list[str]:
-        """The parameters of a stage of layers: of layer `number` forward, of layer `number` from the last backward."""
-        names = [*(self._layers[number] if forward else []), *(self._layers[-1 - number] if backward else [])]
+    def _of_layers(self, number: int, batches: list[MicroBatch], before: list[MicroBatch]) -> list[str]:
+        """The parameters of a stage of layers (`_layer`)."""
+        names = [*(self._layers[number] if batches else []), *(self._layers[-1 - number] if before else [])]
         return list(dict.fromkeys(names))
 
     def _layer(
-        self, number: int, batches: list[MicroBatch], before: list[MicroBatch], soon: Sequence[MicroBatch] = ()
+        self, number: int, batches: list[MicroBatch], before: list[MicroBatch], tables: Sequence[str] = ()
     ) -> None:
         """Layer `number` forward of a group, and layer `number` from the last backward of the group before: one after
         the other of both in turn. Either may be of no micro-batches.
 
-        soon: the group after. It enters the first layer before the last one begins, so that the table of the embedding
-        has two stages to come, and no place beside the logits.
+        tables: what begins to come besides, or goes on to: it has two stages.
         """
-        last, both = len(self._layers) - 1, {"forward": bool(batches), "backward": bool(before)}
-        names, after = self._of_layers(number, **both), []
+        last = len(self._layers) - 1
         if number < last:
-            after = [*([EMBED] if soon and number + 3 > last else []), *self._of_layers(number + 1, **both)]
-        elif batches:
-            after = self._of_head
-        self._weights.stage([*names, EMBED] if soon and number == last else names, after)
-        if soon and number == last:
-            self._enter(list(soon), [])
-            self._weights.stage(names, after)
-        later, first = self._bring(after, 2 if soon and number < last else 1), list[Later]()
+            after = [*tables, *self._of_layers(number + 1, batches, before)]
+        else:
+            after = self._of_head if batches else []
+        self._weights.stage(self._of_layers(number, batches, before), after)
+        later, first = self._bring(after, 2 if tables else 1), list[Later]()
         if before:
             later += self._sums_after(last - number)
             first = [] if number else self._bring_sums(self._of_layer(last))

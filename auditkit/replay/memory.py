@@ -115,7 +115,7 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool, *, following: bool = Fal
     disk += sum(held.get((what, "disk"), 0) for what in ("sums", "tables"))  # written anew before the old one goes
     disk += 2 * held["tables", plan.table_sums] if plan.sums == "disk" != plan.table_sums else 0  # kept with the others
     if cuda:
-        whole = total + max(total // SPLIT, sizes.chunk(plan)) + DEVICE_BASE
+        whole = total + max(total // SPLIT + sizes.chunk(plan) // 2, sizes.chunk(plan)) + DEVICE_BASE
         return Bytes(whole, HOST_BASE + sizes.reading + host, disk, parts)
     return Bytes(total + HOST_BASE, 0, disk, parts)
 

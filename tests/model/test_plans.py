@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import itertools
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,8 @@ from auditkit.model.params import parameter_table
 from auditkit.model.pieces_step import Room, Told, walk_all
 from auditkit.model.plan import Cuts, Place, Plan
 from auditkit.model.shelf import InMemory
-from auditkit.model.stages import Later
 from auditkit.model.state import HostTensors, State, document, initial_state, state_digests
 from auditkit.model.step import NonFinite, StepResult, step
-from auditkit.model.walk import Walk
 from auditkit.numerics import reference
 from tests.golden.make_skips import SUMS, skipping
 from tests.golden.make_training import tokens_of as skip_tokens
@@ -147,15 +144,6 @@ def test_the_forward_pass_of_a_group_beside_the_backward_pass_of_the_one_before(
     check("five", replace(plan, inputs="host", tables=tables, cuts=Cuts(7, 50, 0)))
 
 
-def test_more_is_kept_of_layers_that_are_evenly_spread() -> None:
-    for count in range(9):
-        plan = Plan(True, recompute=True, keep=("attention",), more=("mid",), more_layers=count)
-        kept = [plan.keep_of(layer, 8) for layer in range(8)]
-        assert kept.count(("attention", "mid")) == count and kept.count(("attention",)) == 8 - count
-        for half in (kept[:4], kept[4:]):
-            assert abs(half.count(("attention", "mid")) - count / 2) < 1
-
-
 def test_what_waits_is_told_apart_and_let_go() -> None:
     """Two groups are under way at a time; at the end nothing is on the shelf. A keeper sees no gradient too many."""
     recipe = CASES["five"]
@@ -230,21 +218,6 @@ def test_where_the_tables_sums_are_what_their_gradients_need_is_brought_once(
     again = {f"0.{layer}" for layer in range(recipe.model.num_layers)}
     assert {key for key in inputs.asked if key.startswith("0.")} == again | (set() if once else {"0.head"})
     assert {inputs.asked[key] for key in again} == {groups}
-
-
-@pytest.mark.parametrize(("count", "sizes", "begun"), [
-    (4, [1, 1], [0, 1]), (8, [1], [0]), (1, [1, 1, 1], [0, 0, 0]), (4, [1] * 9, [0, 0, 0, 1, 1, 1, 2, 2, 2]),
-    (3, [], []), (4, [3, 1, 1, 1], [0, 1, 2, 2]), (3, [0, 0], [0, 0]),
-])  # fmt: skip
-def test_what_comes_next_begins_in_shares(count: int, sizes: list[int], begun: list[int]) -> None:
-    """By bytes, beside each micro-batch but the last; what the stage itself needs begins before."""
-    walk: Any = object.__new__(Walk)
-    walk._inputs, found, done = InMemory(), list[Any](), list[Any]()
-    later = [Later(size, lambda: found.append(len(done))) for size in sizes]
-    batches: Any = [SimpleNamespace(key=str) for _ in range(count)]
-    for batch in walk._in_turn(batches, later=later, first=[Later(9, lambda: found.append("first"))]):
-        done.append(batch)
-    assert found == ["first", *begun] and done == batches
 
 
 def test_a_layer_that_is_run_again_rounds_no_columns_before() -> None:
