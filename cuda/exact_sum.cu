@@ -2,7 +2,7 @@
 //
 // Many tensors at once: table u64 as in tensor_table.cuh, one tile a block.
 //
-// Test: pytest tests/kernels/test_exact_sum.py
+// Test: pytest tests/kernels/test_exact_sum.py tests/kernels/test_add_pieces.py
 #include "blake3.cuh"
 #include "exact_sum.cuh"
 #include "quad.cuh"
