@@ -130,6 +130,8 @@ class TensorDigest:
 
     def end(self, words: Array) -> None:
         """The digest of the whole tensor, (1, 8) uint32; of one in several blocks the nodes are enough (`go_on`)."""
+        if self.is_there:
+            raise ValueError(f"all of the {self.size} bytes came before")
         self.words, self.nbytes = words, self.size
 
     def go_on(self, nodes: Array, nbytes: int) -> None:

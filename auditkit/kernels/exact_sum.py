@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -72,10 +73,12 @@ def add_sums(
 
 def read_sums(device: Device, status: Array, sums: Sequence[Array]) -> list[int]:
     """The values of int64 arrays of shape (), by one launch; waits for the device. Sets `status` as `add_sums` does."""
+    if not sums:
+        return []
     found, nothing = device.empty((len(sums),), np.int64), device.zeros((), np.int64)
     rows = [found[at : at + 1] for at in range(len(sums))]
     add_sums(device, status, sums, [nothing] * len(sums), out=rows)
-    return device.download(found).tolist() if sums else []
+    return device.download(found).tolist()  # type: ignore[no-any-return]
 
 
 def add_terms(
@@ -112,6 +115,7 @@ def add_pieces(
 
     One launch for all but those that the host must hash, for which it waits.
     """
+    _check(totals, terms)  # before a digest goes on
     sums, together, firsts = list[Any](), list[int](), [0]
     found = device.empty((len(terms), 8), np.uint32)
     nodes = device.empty((sum(blocks_of(8 * int(term.size)) for term in terms), 8), np.uint32)
@@ -162,17 +166,8 @@ def _rows(
 
     wholes, before: where these are pieces, the elements of each whole tensor, and its blocks before the piece.
     """
-    there = [total for total in totals if total is not None]
-    if any(not array.flags.c_contiguous for array in (*terms, *there, *sums)):
-        raise ValueError("only C-contiguous arrays can be hashed in place")
-    sizes = [int(array.size) for array in terms]
     given = list(totals) or [None] * len(terms)
-    fits = len(given) == len(sums) == len(sizes) and all(
-        int(array.size) == size for arrays in (given, sums) for array, size in zip(arrays, sizes, strict=True)
-        if array is not None
-    )  # fmt: skip
-    if not fits:
-        raise ValueError("totals and terms have different sizes")
+    _check(given, terms, sums)
     blocks = list(before) or [0] * len(terms)
     skipped = [count * (BLOCK_BYTES // 8) for count in blocks]
 
@@ -184,7 +179,16 @@ def _rows(
         ]
 
     exact = [addresses(arrays, np.int64) for arrays in (terms, given, sums)]
-    return [list(wholes) or sizes, addresses(terms, np.float32), *exact, blocks]
+    return [list(wholes) or [int(array.size) for array in terms], addresses(terms, np.float32), *exact, blocks]
+
+
+def _check(*lists: Sequence[Array | None]) -> None:
+    """ValueError unless the arrays of all lists are C-contiguous, and those of a place in them of one size."""
+    if any(array is not None and not array.flags.c_contiguous for arrays in lists for array in arrays):
+        raise ValueError("only C-contiguous arrays can be hashed in place")
+    sizes = ({int(array.size) for array in place if array is not None} for place in zip_longest(*lists))
+    if len({len(arrays) for arrays in lists}) > 1 or any(len(found) > 1 for found in sizes):
+        raise ValueError("totals and terms have different sizes")
 
 
 def _hashing(device: Device, status: Array, unit: int) -> Callable[[Array, Array, int, Array, Array], None]:

@@ -35,8 +35,8 @@ class HostShelf:
         """`put` of each key; one launch takes the checksums of all."""
         for key in lists:
             self.drop(key)
-        self._sums.update(self._sums_of(lists))
         rooms = {key: [self._room_for(array) for array in arrays] for key, arrays in lists.items()}
+        self._sums.update(self._sums_of(lists))
         pairs = [pair for key, arrays in lists.items() for pair in zip(arrays, rooms[key], strict=True)]
         self._device.transfers.send_all(pairs, self._most, id(self))
         self._held.update(rooms)

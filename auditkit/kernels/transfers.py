@@ -50,6 +50,15 @@ class Coming:
             self._copies += self._transfers.begin([(self._array, self._values, first, stop)])
             self._at = stop
 
+    @property
+    def left(self) -> int:
+        """Parts that have not begun."""
+        return -(-(self._values.nbytes - self._at) // self._size)
+
+    def end(self) -> None:
+        """Want no more of it: its memory is free for others when what has begun is written."""
+        self._transfers.arrived(self._copies)
+
     def __call__(self) -> Array:
         """The device array, for work that is launched from then on; once."""
         while self._at < self._values.nbytes:

@@ -22,9 +22,12 @@ class TensorDigest(Protocol):
 
 
 class Coming(Protocol):
-    """An array on its way to where the ops compute, in parts."""
+    """An array on its way to where the ops compute, in parts, of which some have not begun."""
 
+    @property
+    def left(self) -> int: ...
     def begin(self) -> None: ...
+    def end(self) -> None: ...
     def __call__(self) -> Any: ...
 
 

@@ -79,12 +79,15 @@ class Plan:
 
     def keep_of(self, layer: int, layers: int) -> tuple[str, ...]:
         """The results that are kept of a layer of so many."""
-        has_more = (layer + 1) * self.more_layers // layers > layer * self.more_layers // layers
-        return (*self.keep, *self.more) if has_more else self.keep
+        return self.most_kept if self.with_more(layer + 1, layers) > self.with_more(layer, layers) else self.keep
+
+    def with_more(self, count: int, layers: int) -> int:
+        """Of the first `count` layers of so many those of which more is kept."""
+        return count * min(self.more_layers, layers) // layers
 
     @property
-    def keeps(self) -> tuple[str, ...]:
-        """The results that are kept of the layers of which most are."""
+    def most_kept(self) -> tuple[str, ...]:
+        """The results that are kept of a layer of which more is kept, if there is any."""
         return (*self.keep, *self.more) if self.more_layers else self.keep
 
     def describe(self) -> str:

@@ -81,7 +81,8 @@ class Divided(Shelf):
     def put_all(self, lists: Mapping[str, Sequence[Any]]) -> None:
         """As Shelf."""
         for shelf in (self._near, self._far):
-            shelf.put_all({key: arrays for key, arrays in lists.items() if self._of(key) is shelf})
+            if there := {key: arrays for key, arrays in lists.items() if self._of(key) is shelf}:
+                shelf.put_all(there)
 
     def get_all(self, keys: Sequence[str]) -> list[list[Any] | None]:
         """As Shelf."""

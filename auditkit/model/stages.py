@@ -129,15 +129,15 @@ class Stages:
             yield batch
 
     def _bring(self, names: Sequence[str], stages: int = 1) -> list[Later]:
-        """What begins to bring the parameters of the next stage, one by one; those of a table part by part, of which
-        there are as many stages to come.
+        """What begins to bring the parameters of the next stage, one by one; of those that come in parts the share of
+        this stage, the first of so many.
         """
-        parts = {name: TABLE_PARTS if name in (EMBED, HEAD) else 1 for name in names}
-        return [
-            Later(4 * _elements(self._specs[name]) // count, partial(self._weights.expect, name))
-            for name, count in parts.items()
-            for _ in range(max(1, count // stages))
-        ]
+        found = []
+        for name in names:
+            parts = self._weights.parts(name)
+            size = 4 * _elements(self._specs[name]) // (TABLE_PARTS if name in (EMBED, HEAD) else 1)
+            found += [Later(size, partial(self._weights.expect, name))] * -(-parts // stages)
+        return found
 
     def _bring_sums(self, pieces: Iterable[Piece]) -> list[Later]:
         """What begins to bring sums, a piece after the other."""

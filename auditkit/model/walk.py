@@ -37,16 +37,16 @@ class Walk(Vocabulary):
             if before:
                 self._tables(before, self._of_head)
                 yield self._leaves(before)
+                before = []  # its digests go before the head's are made
             self._head(batches, self._of_layers(0, beside, batches))
-            before = batches
+            before, batches = batches, soon
             if not beside:
                 for number in range(last + 1):
                     self._layer(number, [], before)
-                self._tables(before, [EMBED] if soon else [])
+                self._tables(before, [EMBED] if batches else [])
                 yield self._leaves(before)
                 before = []
-                self._embed(soon, self._layers[0])
-            batches = soon
+                self._embed(batches, self._layers[0])
 
     def _groups(self, parts: Sequence[IntArray]) -> Iterator[list[MicroBatch]]:
         """Micro-batches in groups; of two groups that are under way at once the keys differ."""
@@ -85,7 +85,7 @@ class Walk(Vocabulary):
         """Layer `number` forward of a group, and layer `number` from the last backward of the group before: one after
         the other of both in turn. Either may be of no micro-batches.
 
-        tables: what begins to come besides, or goes on to: it has two stages.
+        tables: what comes besides, until the last layer's stage.
         """
         last = len(self._layers) - 1
         if number < last:
@@ -93,7 +93,7 @@ class Walk(Vocabulary):
         else:
             after = self._of_head if batches else []
         self._weights.stage(self._of_layers(number, batches, before), after)
-        later, first = self._bring(after, 2 if tables else 1), list[Later]()
+        later, first = self._bring(after, last - number if tables else 1), list[Later]()
         if before:
             later += self._sums_after(last - number)
             first = [] if number else self._bring_sums(self._of_layer(last))
@@ -137,8 +137,8 @@ class Walk(Vocabulary):
     def _backward(self, layer: int, batch: MicroBatch) -> None:
         network, prefix = self._network(batch), layer_prefix(layer)
         if self._plan.recompute:
-            x, *kept = self._take(batch, layer)
             self._stage(AGAIN)
+            x, *kept = self._take(batch, layer)
             again = self._network(batch, KeptResults(self._keep_of(layer), kept, batch.counts[layer]))
             cache = again.layer_cache(x, prefix, batch.size)
             del x, kept, again

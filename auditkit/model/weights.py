@@ -71,12 +71,14 @@ class Weights:
         self.prepared = Prepared(held, self._rows, self._rows_t, rope)
 
     def stage(self, names: Sequence[str], then: Sequence[str] = ()) -> None:
-        """Keep only what belongs to these parameters and those that come next, which `expect` may begin to bring."""
+        """Keep only what belongs to these parameters; of those that come next what is under way, and what `expect`
+        begins to bring.
+        """
         for held in (self._held, self._rows, self._rows_t):
             held.keep(names)
         wanted = {*names, *then}
         for name in [name for name in self._moving if name not in wanted]:
-            self._moving.pop(name)()  # its memory is free for others only when it was written
+            self._moving.pop(name).end()
         self._coming = {name: coming for name, coming in self._coming.items() if name in wanted}
         self._next = frozenset(then) - frozenset(names)
 
@@ -90,6 +92,16 @@ class Weights:
             self._coming[name] = self._pool.submit(self._params.__getitem__, name)
         elif self._room or name not in _TABLES:
             self._moving[name] = self._ops.bring(self._params[name], TABLE_PARTS if name in _TABLES else 1)
+
+    def parts(self, name: str) -> int:
+        """How often `expect` will begin to bring something of a parameter."""
+        if name in self._moving:
+            return self._moving[name].left
+        if name not in self._next or name in self._coming:
+            return 0
+        if self._pool is not None:
+            return 1
+        return (TABLE_PARTS if self._room else 0) if name in _TABLES else 1
 
     def round(self, name: str) -> None:
         """Make the rows of a parameter in both directions, and drop the parameter itself until the next stage."""

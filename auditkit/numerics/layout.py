@@ -73,8 +73,13 @@ class Here:
 
     array: F32
 
+    left = 0
+
     def begin(self) -> None:
         """Go on to bring it: there is nothing left."""
+
+    def end(self) -> None:
+        """Want no more of it."""
 
     def __call__(self) -> F32:
         """The array."""

@@ -136,18 +136,17 @@ def _plans(recipes: Sequence[Recipe], cuda: bool) -> Iterator[Plan]:
                 again = replace(plan, group=group, recompute=True, inputs=inputs, keep=keep)
                 for near in (0,) if inputs == "memory" else some:
                     yield replace(again, near=near)
-                if inputs == sums == "host" and group < batches:
+                if inputs == sums == "host" and 1 < group < batches:
                     yield from _with_more(replace(again, beside=True), some)
 
 
 def _with_more(plan: Plan, some: Sequence[int]) -> Iterator[Plan]:
     """The plan, and the same with more results kept of some of the layers."""
+    yield plan
     at = KEEPS.index(plan.keep)
-    for following in KEEPS[at + 1 : at + 2]:
-        for count in some:
-            yield replace(plan, more=following[len(plan.keep) :], more_layers=count) if count else plan
-    if at + 1 == len(KEEPS):
-        yield plan
+    if at + 1 < len(KEEPS):
+        more = KEEPS[at + 1][len(plan.keep) :]
+        yield from (replace(plan, more=more, more_layers=count) for count in some[1:])
 
 
 def _all_cuts(recipes: Sequence[Recipe], cuda: bool) -> list[Cuts]:

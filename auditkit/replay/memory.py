@@ -98,7 +98,7 @@ def piece_bytes(recipe: Recipe, plan: Plan, cuda: bool, *, following: bool = Fal
     held, stages = _held(sizes, plan, following), _stages(sizes, plan, rows)
     caches = 0 if plan.recompute else plan.group * recipe.model.num_layers * sizes.cache
     largest = max(stages, key=lambda name: stages[name])
-    ahead = 4 * max(sizes.layer, sizes.table) if plan.params == "disk" else 0
+    ahead = _ahead(sizes, plan) if plan.params == "disk" else 0
     host = on_host(sizes, plan, following) + ahead + _spilling(sizes, plan, rows)
     in_memory = {what: size for (what, place), size in held.items() if place == "memory"}
     leaving = waiting_sums(recipe) if "host" in (plan.sums, plan.table_sums) else 0
@@ -138,21 +138,37 @@ def is_once(recipe: Recipe, plan: Plan) -> bool:
 def _held(sizes: Sizes, plan: Plan, following: bool) -> dict[tuple[str, Place], int]:
     """Bytes of what lies somewhere through a group of micro-batches, by what it is and where it lies."""
     params = 4 * sizes.parameters  # twice while they are made of those before; in files also when they are read again
-    layers = sizes.recipe.model.num_layers
-    each = sizes.stream + sizes.results(plan.keep) if plan.recompute else 0
-    more = plan.more_layers * sizes.results(plan.more) if plan.recompute else 0
+    near, far = kept_bytes(sizes, plan)
     of_head = 0 if is_once(sizes.recipe, plan) else sizes.stream + 8 * sizes.tokens
     tables = sizes.sum_bytes * sizes.tables * sizes.table
-    beside = 2 * (each + sizes.results(plan.more)) if plan.beside else 0  # of the next group, before this one lets go
+    # Of two layers the next group keeps something before this group lets go of as much.
+    beside = waiting_inputs(sizes.recipe, plan) if plan.beside and plan.recompute else 0
     return {
-        ("near", "memory"): plan.group * min(plan.near, layers) * each,
-        ("waiting", plan.inputs): plan.group * (max(0, layers - plan.near) * each + more + of_head) + beside,
+        ("near", "memory"): plan.group * near,
+        ("waiting", plan.inputs): plan.group * (far + of_head) + beside,
         ("passing", "memory"): (2 if plan.beside else 1) * plan.group * sizes.stream,
         ("sums", plan.sums): sizes.sum_bytes * sizes.parameters - tables,
         ("tables", plan.table_sums): tables,
         ("parameters", plan.params): params * (2 if following or plan.params == "disk" else 1),
         ("moments", "disk"): 2 * 2 * params if following else 0,
     }
+
+
+def kept_bytes(sizes: Sizes, plan: Plan) -> tuple[int, int]:
+    """Bytes that the layers keep of a micro-batch: the last ones, which are near, and all others."""
+    if not plan.recompute:
+        return 0, 0
+    layers = sizes.recipe.model.num_layers
+    far, each, more = max(0, layers - plan.near), sizes.stream + sizes.results(plan.keep), sizes.results(plan.more)
+    of_far = plan.with_more(far, layers)
+    return (layers - far) * each + (plan.with_more(layers, layers) - of_far) * more, far * each + of_far * more
+
+
+def _ahead(sizes: Sizes, plan: Plan) -> int:
+    """Bytes of parameters that are read ahead: those of this stage that were not asked for yet, and of the next one."""
+    if plan.beside:
+        return 4 * (4 * sizes.layer + sizes.table)
+    return 4 * (sizes.layer + max(sizes.layer, sizes.table))
 
 
 def _stages(sizes: Sizes, plan: Plan, rows: int) -> dict[str, int]:
@@ -170,7 +186,8 @@ def _stages(sizes: Sizes, plan: Plan, rows: int) -> dict[str, int]:
     layer = both * ((bring + soon) * sizes.layer + sizes.rows_of_layer)
     layer += settled + gradient + sizes.work(cuts.key_heads)
     layer += (sizes.cache if plan.recompute else 0) + 3 * x
-    layer += plan.group * x + bring * sizes.table if plan.beside else 0  # the group after enters the first layer
+    entering = plan.group * x if plan.beside else 0  # the group after, which enters the first layer
+    layer += entering + (bring * sizes.table if plan.beside else 0)
     kept = waiting_inputs(recipe, plan) // 2 if plan.inputs == "host" else 0  # of a layer, of one micro-batch
     layer += 4 * kept  # two on their way there, two back
     if once:
@@ -183,7 +200,7 @@ def _stages(sizes: Sizes, plan: Plan, rows: int) -> dict[str, int]:
     return {
         "a layer": layer + (soon * sizes.table if once and not plan.beside else 0),
         "the logits": both * soon * sizes.layer + logits + 5 * x + 3 * kept,
-        "the tables": tables + of_tables + 3 * x + 3 * kept,
+        "the tables": tables + of_tables + entering + 3 * x + 3 * kept,
         "the update": (0 if cuda else bring) * sizes.table + _update(sizes, rows),
     }
 
@@ -197,7 +214,7 @@ def waiting_sums(recipe: Recipe) -> int:
 def waiting_inputs(recipe: Recipe, plan: Plan) -> int:
     """Bytes of what is kept of a layer, of two micro-batches."""
     sizes = sizes_of(recipe, cuda=True)
-    return 2 * (sizes.stream + sizes.results(plan.keeps))
+    return 2 * (sizes.stream + sizes.results(plan.most_kept))
 
 
 def _update(sizes: Sizes, rows: int) -> int:

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from auditkit.model.kept_results import ATTENTION, GATE, KEYS, MID, QUERIES, UP, VALUES
 from auditkit.model.plan import Place, Plan
-from auditkit.replay.memory import is_once, on_host
+from auditkit.replay.memory import is_once, kept_bytes, on_host
 from auditkit.replay.sizes import Sizes
 
 
@@ -54,7 +54,7 @@ CARD = Profile(210e12, 114e12, 125e12, 3.3, 5e11, 48e9, 48e9, lock=1e10, group=0
 PROCESSOR = Profile(40e9, 40e9, 40e9, 2.5, 0.5e9, None, None)
 
 
-STEADY = 0.9  # of the time copies are under way where work waits for nothing else (docs/performance.md)
+STEADY = 0.9  # of its time a direction is busy where work hardly waits for copies (docs/performance.md)
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,7 @@ def predict(sizes: Sizes, plan: Plan, profile: Profile) -> Prediction:
 
 def _inputs(sizes: Sizes, plan: Plan) -> tuple[_Move, _Move]:
     """What the layers keep, in the forward and in the backward pass of a micro-batch."""
-    far = max(0, sizes.recipe.model.num_layers - plan.near) if plan.recompute else 0
-    kept = float(far * (sizes.stream + sizes.results(plan.keep)) + plan.more_layers * sizes.results(plan.more))
+    kept = float(kept_bytes(sizes, plan)[1])
     return _Move(plan.inputs, 0.0, kept), _Move(plan.inputs, kept)
 
 
@@ -217,8 +216,8 @@ class _Costs:
     def all_again(self, plan: Plan) -> float:
         """Of the layers that run again."""
         layers = self.sizes.recipe.model.num_layers if plan.recompute else 0
-        more = min(layers, plan.more_layers)
-        return (layers - more) * self.again(plan.keep) + more * self.again(plan.keeps)
+        more = plan.with_more(layers, layers) if layers else 0
+        return (layers - more) * self.again(plan.keep) + more * self.again(plan.most_kept)
 
     def again(self, keep: Sequence[str]) -> float:
         """Of a layer that runs again, but for what is kept of it, its last product, and the rows that enter that."""

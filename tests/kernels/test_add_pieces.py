@@ -113,3 +113,17 @@ def test_pieces_set_status(device: Any, cut: int) -> None:
             if at + cut > 19_001:
                 break
         assert run.bits() == SUM_RANGE
+
+
+def test_a_tensor_that_is_all_there_takes_no_more(device: Any) -> None:
+    """Nor does one whose next piece cannot be added: its digest has not gone on."""
+    for run in runs(device):
+        for size in (300, 40_000):
+            term, digest = run.up(floats(1, size, high=4)), TensorDigest(run.device, 8 * size)
+            with pytest.raises(ValueError, match="different sizes"):
+                add_pieces(run.device, run.status, [term[:-1]], [term], 56, [digest])
+            with pytest.raises(ValueError):
+                add_pieces(run.device, run.status, [None, None], [term, term], 56, [digest, digest])
+            whole = TensorDigest(run.device, 8 * size)
+            (sums,) = add_pieces(run.device, run.status, [None], [term], 56, [whole])
+            assert whole.digest() == content_digest(run.down(sums))

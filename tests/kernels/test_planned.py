@@ -87,8 +87,29 @@ def check(backend: Planned, recipe: Recipe) -> None:
             sums="host",
             inputs="host",
         ),
+        Plan(
+            True,
+            group=1,
+            recompute=True,
+            keep=RESULTS[:1],
+            more=RESULTS[1:2],
+            more_layers=1,
+            beside=True,
+            logits_once=True,
+            cuts=Cuts(4, 20),
+            params="host",
+            sums="host",
+            tables="memory",
+            inputs="host",
+        ),
     ],
-    ids=["on the disk", "on the device", "attention in main memory", "projections, the last layer's on the device"],
+    ids=[
+        "on the disk",
+        "on the device",
+        "attention in main memory",
+        "projections, the last layer's on the device",
+        "beside",
+    ],
 )
 def test_two_steps_equal_the_reference(device: Any, tmp_path: Path, plan: Plan) -> None:
     check(planned(device, SMALL, Layout(plan, piece_bytes(SMALL, plan, True)), tmp_path), SMALL)

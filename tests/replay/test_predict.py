@@ -8,7 +8,8 @@ import pytest
 
 from auditkit.model.kept_results import RESULTS
 from auditkit.model.plan import Cuts, Plan
-from auditkit.replay.predict import CARD, PROCESSOR, Profile, predict, profile_of
+from auditkit.replay.memory import kept_bytes
+from auditkit.replay.predict import CARD, PROCESSOR, STEADY, Profile, predict, profile_of
 from auditkit.replay.sizes import sizes_of
 from tests.replay.test_layout import LARGE
 
@@ -39,7 +40,35 @@ def test_a_part_takes_as_long_as_the_longest_of_work_and_copies() -> None:
     slow = predict(SIZES, PLAN, replace(CARD, to_host=1e9))
     forward = {part.name: part for part in slow.parts}["forward"]
     kept = SIZES.recipe.model.num_layers * (SIZES.stream + SIZES.results(PLAN.keep))
-    assert forward.to_host == pytest.approx(kept / 1e9) == pytest.approx(forward.seconds(True))
+    assert forward.to_host == pytest.approx(kept / 1e9) == pytest.approx(STEADY * forward.seconds(True))
+
+
+def test_beside_each_other_forward_and_backward_pass_share_the_time_of_the_copies() -> None:
+    after, beside = (predict(SIZES, replace(PLAN, beside=value, keep=RESULTS), CARD) for value in (False, True))
+    assert beside.compute == pytest.approx(after.compute)
+    assert len(beside.parts) == len(after.parts) - 1
+    assert sum(part.to_host for part in beside.parts) == pytest.approx(sum(part.to_host for part in after.parts))
+    assert beside.seconds < after.seconds
+
+
+def test_more_of_some_layers_lies_between_none_and_all() -> None:
+    layers = LARGE.model.num_layers
+    some = [replace(PLAN, keep=RESULTS[:1], more=RESULTS[1:2], more_layers=count) for count in (0, layers // 2, layers)]
+    found = [predict(SIZES, plan, CARD) for plan in some]
+    computing = [one.compute for one in found]
+    assert computing == sorted(computing, reverse=True)
+    assert computing[1] == pytest.approx((computing[0] + computing[2]) / 2)
+    whole = predict(SIZES, replace(PLAN, keep=RESULTS[:2]), CARD)
+    assert found[2] == whole and kept_bytes(SIZES, some[2]) == kept_bytes(SIZES, replace(PLAN, keep=RESULTS[:2]))
+
+
+def test_what_is_kept_is_counted_where_it_lies() -> None:
+    layers = LARGE.model.num_layers
+    for near in (0, 1, 5, layers):
+        for count in (0, 1, 3, layers, layers + 7):
+            plan = replace(PLAN, near=near, keep=RESULTS[:1], more=RESULTS[1:3], more_layers=count)
+            each = [SIZES.stream + SIZES.results(plan.keep_of(layer, layers)) for layer in range(layers)]
+            assert kept_bytes(SIZES, plan) == (sum(each[layers - near :]), sum(each[: layers - near]))
 
 
 def test_what_lies_in_memory_is_not_copied() -> None:
