@@ -29,6 +29,8 @@ class Profile:
     lock             bytes of page-locked memory that the system gives
     checksums        bytes of arrays whose checksums are taken, before they leave the card and after they have come back
     group            seconds in which nothing else is under way, between groups of micro-batches
+    launch           seconds that the host needs for a launch
+    tiles            tiles of a product, 128 by 256 elements, that fill the card; 0 where nothing depends on them
     """
 
     products: float
@@ -42,6 +44,8 @@ class Profile:
     lock: float = 3e9
     checksums: float = 2.8e12
     group: float = 0.0
+    launch: float = 0.0
+    tiles: int = 0
 
     @property
     def overlaps(self) -> bool:
@@ -50,10 +54,11 @@ class Profile:
 
 
 # An H200 by docs/benchmarks.md; two processors with their threads, any of them, where only ratios count.
-CARD = Profile(210e12, 114e12, 125e12, 3.3, 5e11, 48e9, 48e9, lock=1e10, group=0.005)
+CARD = Profile(210e12, 114e12, 125e12, 3.3, 5e11, 48e9, 48e9, lock=1.2e10, group=0.014, launch=6e-5, tiles=128)
 PROCESSOR = Profile(40e9, 40e9, 40e9, 2.5, 0.5e9, None, None)
 
 
+PART_LAUNCHES = 22  # of a part of an attention, forward and backward and again
 STEADY = 0.9  # of its time a direction is busy where work hardly waits for copies (docs/performance.md)
 
 
@@ -124,12 +129,13 @@ def predict(sizes: Sizes, plan: Plan, profile: Profile) -> Prediction:
     chunks, pieces = _cuts(sizes, plan)
     late = [of_tables] * sizes.tables if not once else [of_tables]
     late.append(_Move(plan.inputs, 0.0 if once else float(sizes.stream * (1 if plan.tables_by_batch else pieces))))
-    head += costs.logits / 16 if once else costs.logits_again(chunks)
+    head += costs.few_tiles(plan) + (costs.logits / 16 if once else costs.logits_again(chunks))
+    of_parts = layers * costs.attention_parts(plan)
     parts = (
-        _part("forward", forward + rounding + summing, profile, [body, of_table, kept[0]]),
+        _part("forward", forward + of_parts / 3 + rounding + summing, profile, [body, of_table, kept[0]]),
         _part("head", head, profile, [of_table, *([of_tables] if once else [])]),
         _part("forward again", costs.all_again(plan) + summing, profile, []),
-        _part("backward", backward + 2 * rounding + costs.sums, profile,
+        _part("backward", backward + of_parts * 2 / 3 + 2 * rounding + costs.sums, profile,
               [body, _Move(plan.sums, sums, sums), kept[1]]),
         _part("tables", costs.tables(1 if once else pieces), profile, [*late, *([] if once else [of_table])]),
         Part("between groups", profile.group / group),
@@ -251,6 +257,21 @@ class _Costs:
     def logits_again(self, chunks: int) -> float:
         """Of columns of the logits that are made again, and of weights that are rounded for each chunk of rows."""
         return self.head_product + self.logits / 3 + 2.0 * chunks * self.sizes.table / self.profile.elements
+
+    def few_tiles(self, plan: Plan) -> float:
+        """Of the head's products that fill a part of the card: those of a piece of the table's rows, and those that sum
+        over the vocabulary, whose ranges cost little.
+        """
+        width = self.sizes.recipe.model.hidden_size
+        counts = [-(-rows // 128) * -(-width // 256) if rows else 0 for rows in (plan.cuts.rows, plan.cuts.tokens)]
+        idle = [max(0.0, self.profile.tiles / count - 1) if count else 0.0 for count in counts]
+        return self.head_product * (0.4 * idle[0] + 0.02 * idle[1])
+
+    def attention_parts(self, plan: Plan) -> float:
+        """Of a layer's attention in parts, which the host launches one by one: PART_LAUNCHES each."""
+        model, heads = self.sizes.recipe.model, plan.cuts.key_heads
+        parts = self.sizes.recipe.batch.micro_batch_sequences * -(-model.num_kv_heads // heads) if heads else 1
+        return (parts - 1) * PART_LAUNCHES * self.profile.launch
 
     @cached_property
     def sums(self) -> float:
