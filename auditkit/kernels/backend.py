@@ -103,6 +103,7 @@ class CudaOps:
     dot = _on_device(product.dot)
     to_fixed = _checked(exact_sum.to_fixed)
     add_pieces = _checked(exact_sum.add_pieces)
+    join_sums = _checked(exact_sum.join_sums)
     add = _on_device(layout.add)
     split_heads = _on_device(layout.split_heads)
     merge_heads = _on_device(layout.merge_heads)
@@ -171,10 +172,6 @@ class CudaOps:
     ) -> list[Array]:
         """All pairs in one launch."""
         return exact_sum.add_sums(self.device, self.status, totals, terms, out=out)
-
-    def read_sums(self, sums: Sequence[Array]) -> list[int]:
-        """The values of exact sums, each of shape (); waits for the device once for all of them."""
-        return exact_sum.read_sums(self.device, self.status, sums)
 
     def add_terms(
         self,

@@ -71,14 +71,11 @@ def add_sums(
     return sums
 
 
-def read_sums(device: Device, status: Array, sums: Sequence[Array]) -> list[int]:
-    """The values of int64 arrays of shape (), by one launch; waits for the device. Sets `status` as `add_sums` does."""
-    if not sums:
-        return []
-    found, nothing = device.empty((len(sums),), np.int64), device.zeros((), np.int64)
-    rows = [found[at : at + 1] for at in range(len(sums))]
-    add_sums(device, status, sums, [nothing] * len(sums), out=rows)
-    return device.download(found).tolist()  # type: ignore[no-any-return]
+def join_sums(device: Device, status: Array, sums: Sequence[Array]) -> Array:
+    """n int64 arrays of shape () as one, (n,), by one launch. Sets `status` as `add_sums` does."""
+    joined, nothing = device.empty((len(sums),), np.int64), device.zeros((), np.int64)
+    add_sums(device, status, sums, [nothing] * len(sums), out=[joined[at : at + 1] for at in range(len(sums))])
+    return joined
 
 
 def add_terms(

@@ -59,8 +59,9 @@ class Walk(Vocabulary):
         """Of micro-batches whose gradients are all there; waits for the device."""
         self._stage(LEAVES)
         names = list(self._specs)
+        sums = self._ops.join_sums([loss for batch in batches for loss in batch.losses])
         found = self._ops.read_digests([batch.digests[name] for batch in batches for name in names])
-        losses = iter(self._ops.read_sums([loss for batch in batches for loss in batch.losses]))
+        losses = iter(self._ops.host(sums).tolist())
         roots = (self._texts.root(found[at : at + len(names)]) for at in range(0, len(found), len(names)))
         return [MicroBatchLeaf(batch.loss_sum(losses), root) for batch, root in zip(batches, roots, strict=True)]
 

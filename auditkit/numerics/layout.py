@@ -122,6 +122,6 @@ def read_digests(made: Sequence[TensorDigest]) -> list[Digest]:
     return [one.digest() for one in made]
 
 
-def read_sums(sums: Sequence[I64]) -> list[int]:
-    """The values of exact sums, each of shape ()."""
-    return [int(each) for each in sums]
+def join_sums(sums: Sequence[I64]) -> I64:
+    """n exact sums of shape () as one array, (n,) int64."""
+    return np.array([int(each) for each in sums], np.int64)

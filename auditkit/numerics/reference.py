@@ -15,10 +15,10 @@ from auditkit.numerics.layout import (
     digests,
     host,
     join_rows,
+    join_sums,
     merge_heads,
     place,
     read_digests,
-    read_sums,
     split_heads,
 )
 from auditkit.numerics.lists import adamw, add_pieces, add_sums, add_terms, from_fixed, largest, squares
@@ -103,7 +103,7 @@ __all__ = [
     "quantise_keep",
     "quantise_t",
     "read_digests",
-    "read_sums",
+    "join_sums",
     "rms_norm_backward",
     "rms_norm_backward_add",
     "rms_norm_forward",

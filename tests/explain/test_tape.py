@@ -23,7 +23,7 @@ from tests.golden.make_training import RECIPES, tokens_of
 OPAQUE = {
     "quantise", "quantise_t", "quantise_both", "quantise_keep", "kept_columns", "weight_rows", "weight_rows_t",
     "rope_table", "digests", "block_nodes", "TensorDigest", "read_digests", "check_finite", "largest", "place", "bring",
-    "host", "read_sums",
+    "host", "join_sums",
 }  # fmt: skip
 # Noted as the ops that they are made of.
 COMPOSED = {

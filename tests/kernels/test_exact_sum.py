@@ -11,8 +11,8 @@ from auditkit.kernels.exact_sum import (
     add_sums,
     add_terms,
     from_fixed,
+    join_sums,
     largest,
-    read_sums,
     small_term,
     to_fixed,
 )
@@ -298,10 +298,10 @@ def test_small_term() -> None:
         assert small_term(terms) & (small_term(terms) - 1) == 0
 
 
-def test_read_sums(device: Any) -> None:
+def test_join_sums(device: Any) -> None:
     values = [0, 5, -(1 << 61), (1 << 62) - 1]
     for run in runs(device):
         held = [run.up(np.array(value, np.int64)) for value in values]
-        assert read_sums(run.device, run.status, held) == values
-        assert read_sums(run.device, run.status, []) == []
+        assert run.down(join_sums(run.device, run.status, held)).tolist() == values
+        assert run.down(join_sums(run.device, run.status, [])).tolist() == []
         assert run.bits() == 0
