@@ -24,6 +24,7 @@ from auditkit.kernels.exact_dot_planes import (
     empty_planes,
     padded_length,
     plane_bytes,
+    planes_memory,
     shaped_planes,
 )
 from auditkit.numerics.attention import attention_scale
@@ -73,6 +74,28 @@ def attention_again(
     sizes, rq, rk, rv = _operands(device, status, q, k, v, window, bits)
     out, row_max, row_sum = kept
     return out, AttentionCache(rq, rk, rv, out, row_max, row_sum, sizes)
+
+
+def attention_heads(cache: AttentionCache) -> list[Array]:
+    """What q, k and v became: memory of planes and exponents of each, for `attention_restored`."""
+    return [array for rows in (cache.q, cache.k, cache.v) for array in (rows.memory, rows.exponents)]
+
+
+def attention_restored(
+    heads: Sequence[Array], kept: Sequence[Array], shape: tuple[int, ...], keys: int, *, window: int, bits: int
+) -> tuple[Array, AttentionCache]:
+    """What `attention_forward` gave for q of `shape` and so many key heads, from `attention_heads` and the `out`,
+    `row_max` and `row_sum` of its cache.
+    """
+    batch, count, tokens, dim = shape
+    sizes = Sizes(batch * keys, count // keys, tokens, min(window, tokens))
+    heights = (sizes.heads * tokens, tokens, tokens)
+    rows = [
+        DeviceRows.of(heads[2 * at], heads[2 * at + 1], bits, sizes.groups, height, dim)
+        for at, height in enumerate(heights)
+    ]
+    out, row_max, row_sum = kept
+    return out, AttentionCache(rows[0], rows[1], rows[2], out, row_max, row_sum, sizes)
 
 
 def _operands(
@@ -284,8 +307,8 @@ def _gradient_rows(device: Device, status: Array, dout: Array, cache: AttentionC
 
 def _empty_rows(device: Device, bits: int, batch: int, rows: int, length: int) -> DeviceRows:
     """Room for rows in fixed point."""
-    planes = empty_planes(device, bits, batch, rows, padded_length(length))
-    return DeviceRows(planes, device.empty((batch * rows,), np.int32), bits, batch, rows, length)
+    memory = planes_memory(device, bits, batch, rows, padded_length(length))
+    return DeviceRows.of(memory, device.empty((batch * rows,), np.int32), bits, batch, rows, length)
 
 
 def _numbers(sizes: Sizes, *more: int) -> tuple[np.int64, ...]:

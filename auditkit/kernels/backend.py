@@ -121,6 +121,8 @@ class CudaOps:
     rope_backward = _on_device(rope.rope_backward)
     attention_forward = _checked(product.attention_forward)
     attention_again = _checked(product.attention_again)
+    attention_heads = _on_device(product.attention_heads)
+    attention_restored = _checked(product.attention_restored)
     attention_backward = _checked(product.attention_backward)
     merge_heads_keep = _checked(operands.merge_heads_keep)
     merge_heads_rows = _checked(operands.merge_heads_rows)

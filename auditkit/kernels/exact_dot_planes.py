@@ -34,10 +34,14 @@ def shaped_planes(memory: Array, bits: int, batch: int, rows: int, padded: int) 
     return memory[: count * lines * padded].reshape((count, lines, padded))
 
 
+def planes_memory(device: Device, bits: int, batch: int, rows: int, padded: int) -> Array:
+    """Memory, int8, for the digit planes of `batch` matrices of `rows` rows, readable for a block of rows beyond."""
+    return device.empty((plane_bytes(bits, batch, rows, padded),), np.int8)
+
+
 def empty_planes(device: Device, bits: int, batch: int, rows: int, padded: int) -> Array:
-    """Memory for the digit planes of `batch` matrices of `rows` rows, readable for a block of rows beyond its end."""
-    memory = device.empty((plane_bytes(bits, batch, rows, padded),), np.int8)
-    return shaped_planes(memory, bits, batch, rows, padded)
+    """The planes in memory of their own (`planes_memory`)."""
+    return shaped_planes(planes_memory(device, bits, batch, rows, padded), bits, batch, rows, padded)
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ class DeviceRows:
     planes     int8 (PLANES[bits], batch * rows rounded up to whole blocks, padded), zero beyond `length` elements of
                each row; in blocks, not row by row (cuda/exact_dot_planes.cuh)
     exponents  int32 (batch * rows,)
+    memory     int8, flat, whose beginning the planes are, if it is of `planes_memory`
     """
 
     planes: Array
@@ -118,6 +123,13 @@ class DeviceRows:
     batch: int
     rows: int
     length: int
+    memory: Array | None = None
+
+    @classmethod
+    def of(cls, memory: Array, exponents: Array, bits: int, batch: int, rows: int, length: int) -> DeviceRows:
+        """Rows in memory of `planes_memory`."""
+        planes = shaped_planes(memory, bits, batch, rows, padded_length(length))
+        return cls(planes, exponents, bits, batch, rows, length, memory)
 
     @cached_property
     def padded(self) -> int:

@@ -85,6 +85,31 @@ def attention_again(
     return attention.attention_again(device, status, q, k, v, kept, window=window, bits=bits)
 
 
+def attention_heads(
+    device: Device, q: Array, k: Array, v: Array, cache: AttentionCache | F32AttentionCache
+) -> list[Array]:
+    """What is to be kept of the inputs of an attention, for `attention_restored`."""
+    return [q, k, v] if isinstance(cache, F32AttentionCache) else attention.attention_heads(cache)
+
+
+def attention_restored(
+    device: Device,
+    status: Array,
+    heads: Sequence[Array],
+    kept: Sequence[Array],
+    shape: tuple[int, ...],
+    keys: int,
+    *,
+    window: int,
+    bits: int,
+) -> tuple[Array, AttentionCache | F32AttentionCache]:
+    """`attention_again` of q of `shape` and so many key heads, from what `attention_heads` gave."""
+    if bits == BITS:
+        q, k, v = heads
+        return f32_attention.attention_again(device, status, q, k, v, kept, window=window)
+    return attention.attention_restored(heads, kept, shape, keys, window=window, bits=bits)
+
+
 def attention_backward(
     device: Device, status: Array, dout: Array, cache: AttentionCache | F32AttentionCache
 ) -> tuple[Array, Array, Array]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from auditkit.kernels.device import Array, Device, blocks_for
-from auditkit.kernels.exact_dot_planes import DeviceRows, empty_planes, padded_length
+from auditkit.kernels.exact_dot_planes import DeviceRows, padded_length, planes_memory
 
 _BLOCK = 256  # threads
 _PAIR_COLUMNS = 64  # of two rows that a warp takes at a time (cuda/quantise_rows.cuh)
@@ -26,8 +26,8 @@ _QUAD = 16  # bytes of four elements that a kernel reads at a time
 
 def empty_rows(device: Device, bits: int, batch: int, rows: int, length: int) -> DeviceRows:
     """Room for `batch` matrices of `rows` rows of `length` elements."""
-    planes = empty_planes(device, bits, batch, rows, padded_length(length))
-    return DeviceRows(planes, device.empty((batch * rows,), np.int32), bits, batch, rows, length)
+    memory = planes_memory(device, bits, batch, rows, padded_length(length))
+    return DeviceRows.of(memory, device.empty((batch * rows,), np.int32), bits, batch, rows, length)
 
 
 def rows_given(device: Device, status: Array, x: Array, largest: Array, bits: int) -> DeviceRows:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-ATTENTION, MID, QUERIES, KEYS, VALUES, UP, GATE = "attention", "mid", "q", "k", "v", "up", "gate"
-# In the order in which a plan takes them: output, row maxima and sums of the attention; x after the attention;
-# projections to queries, keys and values; those that enter the SwiGLU.
-RESULTS = (ATTENTION, MID, QUERIES, KEYS, VALUES, UP, GATE)
+ATTENTION, MID, HEADS, UP, GATE = "attention", "mid", "heads", "up", "gate"
+# In the order in which a plan takes them: output, row maxima and sums of the attention; x after the attention; queries,
+# keys and values as the attention reads them, which are of use with its output; what enters the SwiGLU.
+RESULTS = (ATTENTION, MID, HEADS, UP, GATE)
 
 
 class KeptResults:

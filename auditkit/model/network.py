@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from auditkit.formats.recipe import Recipe
-from auditkit.model.kept_results import ATTENTION, GATE, KEYS, MID, QUERIES, UP, VALUES, KeptResults
+from auditkit.model.kept_results import ATTENTION, GATE, HEADS, MID, UP, KeptResults
 from auditkit.model.ops import Ops
 from auditkit.model.params import EMBED, FINAL_NORM, HEAD, layer_prefix, parameter_table
 from auditkit.numerics.arrays import F32, I64, IntArray
@@ -147,9 +147,13 @@ class Network:
     def _attention_forward(self, rows: Any, kept: Any, prefix: str, batch: int) -> tuple[F32, Any]:
         """Rows of the normed input (N, C), and what is kept of it -> rows of the attention's output (N, H * D)."""
         ops, heads, keys = self.ops, self.model.num_heads, self.model.num_kv_heads
-        q, q_norm = self._heads(rows, prefix + QUERIES, batch, heads)
-        k, k_norm = self._heads(rows, prefix + KEYS, batch, keys)
-        out, cache = self._attend(q, k, ops.split_heads(self._projection(rows, prefix + VALUES), batch, keys))
+        if self.results.get(ATTENTION) is not None and self.results.get(HEADS) is not None:
+            q_norm, k_norm = (self._normed(rows, prefix + name)[1] for name in "qk")
+            out, cache = self._attended(batch)
+        else:
+            q, q_norm = self._heads(rows, prefix + "q", batch, heads)
+            k, k_norm = self._heads(rows, prefix + "k", batch, keys)
+            out, cache = self._attend(q, k, ops.split_heads(self._projection(rows, prefix + "v"), batch, keys))
         if self.runs_again:
             return ops.merge_heads_rows(out, self.bits), None
         merged_rows, merged = ops.merge_heads_keep(out, self.bits)  # (N, H * D)
@@ -157,17 +161,22 @@ class Network:
 
     def _projection(self, rows: Any, prefix: str) -> F32:
         """To queries, keys or values, (N, heads * D)."""
-        weights, name = self.prepared.rows, prefix + "_proj.weight"
-        (x,) = self.results.made(prefix[-1], lambda: [self.ops.dot(rows, weights[name])])
-        return x  # type: ignore[no-any-return]
+        return self.ops.dot(rows, self.prepared.rows[prefix + "_proj.weight"])
 
     def _heads(self, rows: Any, prefix: str, batch: int, heads: int) -> tuple[F32, Any]:
-        """Projection, optional QK-norm over each head, rotation: -> (B, heads, T, D)."""
-        x, cache = self._projection(rows, prefix), None
-        if self.model.qk_norm:
-            flat, cache = self.norm(x.reshape(-1, self.model.head_dim), prefix + "_norm.weight")
-            x = flat.reshape(x.shape)
+        """Projection, optional QK-norm over each head, rotation: -> (B, heads, T, D); the norm's cache."""
+        x, cache = self._normed(rows, prefix)
+        if x is None:
+            x = self._projection(rows, prefix)
         return self.ops.rope_heads(x, batch, heads, self.prepared.rope), cache
+
+    def _normed(self, rows: Any, prefix: str) -> tuple[F32 | None, Any]:
+        """Projection and QK-norm over each head, (N, heads * D), and its cache; None for a model without."""
+        if not self.model.qk_norm:
+            return None, None
+        x = self._projection(rows, prefix)
+        flat, cache = self.norm(x.reshape(-1, self.model.head_dim), prefix + "_norm.weight")
+        return flat.reshape(x.shape), cache
 
     def _heads_backward(self, dx: F32, prefix: str, cache: Any) -> tuple[Any, Any]:
         """Gradient of a rotated head (B, heads, T, D) -> rows and columns of the projection's (N, heads * D)."""
@@ -203,7 +212,7 @@ class Network:
     def _attend(self, q: F32, k: F32, v: F32) -> tuple[F32, Any]:
         """Attention of q (B, H, T, D), k and v (B, G, T, D): key heads do not meet, so it may be cut between them."""
         window, bits = self.model.sliding_window, self.bits
-        held, found = self.results.get(ATTENTION), []
+        held, found, heads = self.results.get(ATTENTION), [], list[Any]()
         for number, (at, queries, keys) in enumerate(self._parts(q.shape[0])):
             part = q[at, queries], k[at, keys], v[at, keys]
             if held is None:
@@ -211,9 +220,27 @@ class Network:
             else:
                 kept = held[3 * number : 3 * number + 3]
                 found.append(self.ops.attention_again(*part, kept, window=window, bits=bits))
+            heads += self.ops.attention_heads(*part, found[-1][1])
         noted = [array for _, cache in found for array in (cache.out, cache.row_max, cache.row_sum)]
         self.results.note(ATTENTION, noted)
+        self.results.note(HEADS, heads)
         return self._joined([out for out, _ in found], q.shape), [cache for _, cache in found]
+
+    def _attended(self, batch: int) -> tuple[F32, Any]:
+        """What `_attend` gave, from what was kept of it."""
+        model, held, heads = self.model, self.results.get(ATTENTION) or [], self.results.get(HEADS) or []
+        parts, found, tokens = self._parts(batch), list[Any](), 0
+        each = len(heads) // len(parts)
+        for number, cuts in enumerate(parts):
+            of_part, kept = heads[each * number : each * (number + 1)], held[3 * number : 3 * number + 3]
+            whole = batch, model.num_heads, model.num_kv_heads
+            sequences, queries, keys = (len(range(size)[cut]) for size, cut in zip(whole, cuts, strict=True))
+            tokens = int(kept[1].size) // (sequences * queries)
+            shape = sequences, queries, tokens, model.head_dim
+            options = {"window": model.sliding_window, "bits": self.bits}
+            found.append(self.ops.attention_restored(of_part, kept, shape, keys, **options))
+        shape = batch, model.num_heads, tokens, model.head_dim
+        return self._joined([out for out, _ in found], shape), [cache for _, cache in found]
 
     def _attend_backward(self, dout: F32, caches: list[Any]) -> tuple[F32, F32, F32]:
         found = []

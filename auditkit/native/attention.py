@@ -35,7 +35,7 @@ class NativeAttentionCache:
 class Attention:
     """Both passes of one library."""
 
-    OPS = ("attention_forward", "attention_again", "attention_backward")
+    OPS = ("attention_forward", "attention_again", "attention_restored", "attention_backward")
 
     def __init__(self, library: Library, products: Products) -> None:
         self._library, self._products = library, products
@@ -67,6 +67,14 @@ class Attention:
             return product.attention_again(q, k, v, kept, window=window, bits=bits)
         out, row_max, sums = kept
         return unstack(out, q), NativeAttentionCache(*self._operands(q, k, v), out, row_max, sums, window)
+
+    def attention_restored(
+        self, heads: Sequence[F32], kept: Sequence[F32], shape: tuple[int, ...], keys: int, *, window: int, bits: int
+    ) -> tuple[F32, Any]:
+        """As product.attention_restored."""
+        q, k, v = heads
+        assert q.shape == shape and k.shape[1] == keys
+        return self.attention_again(q, k, v, kept, window=window, bits=bits)
 
     @ieee
     def attention_backward(self, dout: F32, cache: Any) -> tuple[F32, F32, F32]:

@@ -231,6 +231,18 @@ def _attention_again(ops: Any, place: Place) -> Outputs:
 
 
 @_probe
+def _attention_restored(ops: Any, place: Place) -> Outputs:
+    q, k, v, dout = (place(a) for a in _attention_inputs())
+    for bits in BITS:
+        for window in (0, 3):
+            cache = ops.attention_forward(q, k, v, window=window, bits=bits)[1]
+            heads, kept = ops.attention_heads(q, k, v, cache), (cache.out, cache.row_max, cache.row_sum)
+            shape, keys = tuple(q.shape), int(k.shape[1])
+            out, made = ops.attention_restored(heads, kept, shape, keys, window=window, bits=bits)
+            yield from (out, *ops.attention_backward(dout, made))
+
+
+@_probe
 def _swiglu_forward(ops: Any, place: Place) -> Outputs:
     yield ops.swiglu_forward(place(rows(33)), place(floats(24, 8, 33)))[0]
     yield ops.swiglu_forward(place(floats(25, 8, 33, low=0, high=7)), place(floats(24, 8, 33)))[0]

@@ -123,6 +123,20 @@ def attention_again(
     return attention.attention_again(q, k, v, kept, window=window, bits=bits)
 
 
+def attention_heads(q: F32, k: F32, v: F32, cache: AttentionCache | F32AttentionCache) -> list[F32]:  # noqa: ARG001
+    """What is to be kept of the inputs of an attention, for `attention_restored`: here these themselves."""
+    return [q, k, v]
+
+
+def attention_restored(
+    heads: Sequence[F32], kept: Sequence[F32], shape: tuple[int, ...], keys: int, *, window: int, bits: int
+) -> tuple[F32, AttentionCache | F32AttentionCache]:
+    """`attention_again` of q of `shape` (B, H, T, D) and so many key heads, from what `attention_heads` gave."""
+    q, k, v = heads
+    assert q.shape == shape and k.shape[1] == keys
+    return attention_again(q, k, v, kept, window=window, bits=bits)
+
+
 def attention_backward(dout: F32, cache: AttentionCache | F32AttentionCache) -> tuple[F32, F32, F32]:
     """Gradients of q, k, v from dout (B, H, T, D). Raises NonFinite."""
     if isinstance(cache, F32AttentionCache):

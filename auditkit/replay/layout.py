@@ -18,7 +18,7 @@ from auditkit.replay.sizes import Sizes, sizes_of
 
 GROUPS = (1, 2, 3, 4, 6, 8, 16, 32)
 TOKENS = (0, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16)  # of a chunk of logits; 0: all
-KEEPS = tuple(RESULTS[:count] for count in (0, 1, 2, 5, 6, 7))  # queries, keys and values come together
+KEEPS = tuple(RESULTS[:count] for count in range(len(RESULTS) + 1))
 TABLE_ROWS = (65_536, 32_768, 16_384, 8192, 4096, 2048, 1024, 512)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from auditkit.model.kept_results import ATTENTION, GATE, KEYS, MID, QUERIES, UP, VALUES
+from auditkit.model.kept_results import ATTENTION, GATE, HEADS, MID, UP
 from auditkit.model.plan import Place, Plan
 from auditkit.replay.memory import is_once, kept_bytes, on_host
 from auditkit.replay.sizes import Sizes
@@ -231,12 +231,14 @@ class _Costs:
         width, queries = model.hidden_size, model.num_heads * model.head_dim
         keys = model.num_kv_heads * model.head_dim
         products = {
-            MID: queries * width, QUERIES: width * queries, KEYS: width * keys, VALUES: width * keys,
-            UP: width * model.ffn_size, GATE: width * model.ffn_size,
+            MID: queries * width, UP: width * model.ffn_size, GATE: width * model.ffn_size,
+            HEADS: width * (keys if model.qk_norm else queries + 2 * keys),  # norms of heads need their products
         }  # fmt: skip
         made = float(sum(size for name, size in products.items() if name not in keep))
+        made += width * (queries + keys) if model.qk_norm else 0
         scores = 0.0 if ATTENTION in keep else self.attention
-        elementwise = self.elementwise - self.sizes.tokens * float(model.ffn_size) / self.profile.elements
+        spared = model.ffn_size + (2.5 * (queries + 2 * keys) if HEADS in keep else 0.0)
+        elementwise = self.elementwise - self.sizes.tokens * spared / self.profile.elements
         return self.sizes.tokens * made / self.profile.products + scores + elementwise
 
     @cached_property

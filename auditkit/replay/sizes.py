@@ -16,7 +16,8 @@ import numpy as np
 
 from auditkit.formats.recipe import Recipe
 from auditkit.kernels.backend import WAITING_TERMS
-from auditkit.model.kept_results import ATTENTION, GATE, KEYS, MID, QUERIES, UP, VALUES
+from auditkit.kernels.exact_dot_planes import padded_length
+from auditkit.model.kept_results import ATTENTION, GATE, HEADS, MID, UP
 from auditkit.model.params import ParamSpec, layer_prefix, parameter_count, parameter_table
 from auditkit.model.plan import Plan
 from auditkit.replay import attention_bytes
@@ -121,13 +122,20 @@ class Sizes:
     def results(self, keep: Sequence[str]) -> int:
         """Bytes of the results of a layer that a plan keeps, of one micro-batch."""
         model = self.recipe.model
-        queries, keys = model.num_heads * model.head_dim, model.num_kv_heads * model.head_dim
-        width, ffn = model.hidden_size, model.ffn_size
-        elements = {
-            ATTENTION: queries + 2 * model.num_heads, MID: width, QUERIES: queries, KEYS: keys, VALUES: keys, UP: ffn,
-            GATE: ffn,
-        }  # fmt: skip
-        return 4 * self.tokens * sum(elements[name] for name in keep)
+        queries, width, ffn = model.num_heads * model.head_dim, model.hidden_size, model.ffn_size
+        elements = {ATTENTION: queries + 2 * model.num_heads, MID: width, HEADS: 0, UP: ffn, GATE: ffn}
+        heads = self._heads if HEADS in keep else 0
+        return 4 * self.tokens * sum(elements[name] for name in keep) + heads
+
+    @cached_property
+    def _heads(self) -> int:
+        """Bytes of queries, keys and values as the attention reads them; on a card in fixed point."""
+        model = self.recipe.model
+        count = self.tokens * (model.num_heads + 2 * model.num_kv_heads)  # rows of a head's width
+        if not self.cuda or self.recipe.numerics.body_bits == 24:
+            return 4 * count * model.head_dim
+        rows = count + 64 * 3 * self.recipe.batch.micro_batch_sequences * model.num_kv_heads  # whole blocks of 64
+        return rows * self.body * padded_length(model.head_dim) + 4 * count
 
     @cached_property
     def stream(self) -> int:

@@ -32,7 +32,8 @@ COMPOSED = {
 }  # fmt: skip
 # Only a step that is taken a layer at a time calls these, and a trace is of one that is not.
 IN_PIECES = {
-    "attention_again", "columns", "join_rows", "cross_entropy_rows", "cross_entropy_columns", "add_pieces",
+    "attention_again", "attention_heads", "attention_restored",
+    "columns", "join_rows", "cross_entropy_rows", "cross_entropy_columns", "add_pieces",
     "rms_norm_rows", "swiglu_rows", "swiglu_columns", "cross_entropy_operand", "quantise_columns",
     "merge_heads_rows",
 }  # fmt: skip

@@ -54,8 +54,10 @@ def inputs(shape: tuple[int, ...], kind: str, seed: int) -> tuple[Any, Any, Any,
     return q, k, v, dout
 
 
-def check(device: Any, shape: tuple[int, ...], kind: str, bits: int, *, again: bool = False) -> None:
-    """again: the backward pass has a cache that was made again from what is kept of it."""
+def check(device: Any, shape: tuple[int, ...], kind: str, bits: int, *, again: str = "") -> None:
+    """again: the backward pass has a cache that was made again from what is kept of it; "restored": of its inputs too,
+    which were in main memory meanwhile.
+    """
     q, k, v, dout = inputs(shape, kind, 1)
     window = shape[5]
     expected, cache = reference.attention_forward(q, k, v, window=window, bits=bits)
@@ -63,9 +65,13 @@ def check(device: Any, shape: tuple[int, ...], kind: str, bits: int, *, again: b
         status = device.zeros((1,), np.uint32)
         up = [device.upload(array) for array in (q, k, v)]
         out, held = kernels.attention_forward(device, status, *up, window=window, bits=bits)
-        if again:
-            kept = held.out, held.row_max, held.row_sum
+        kept = held.out, held.row_max, held.row_sum
+        if again == "again":
             out, held = kernels.attention_again(device, status, *up, kept, window=window, bits=bits)
+        elif again == "restored":
+            heads = [device.upload(device.download(array)) for array in kernels.attention_heads(held)]
+            del held
+            out, held = kernels.attention_restored(heads, kept, q.shape, k.shape[1], window=window, bits=bits)
         assert_same_bits(device.download(out), expected)
         found = kernels.attention_backward(device, status, device.upload(dout), held)
         for got, want in zip(found, reference.attention_backward(dout, cache), strict=True):
@@ -75,8 +81,9 @@ def check(device: Any, shape: tuple[int, ...], kind: str, bits: int, *, again: b
 
 @pytest.mark.parametrize("bits", [14, 21])
 @pytest.mark.parametrize("shape", SHAPES[1:5], ids=str)
-def test_a_cache_that_is_made_again(device: Any, shape: tuple[int, ...], bits: int) -> None:
-    check(device, shape, "normal", bits, again=True)
+@pytest.mark.parametrize("again", ["again", "restored"])
+def test_a_cache_that_is_made_again(device: Any, shape: tuple[int, ...], bits: int, again: str) -> None:
+    check(device, shape, "normal", bits, again=again)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

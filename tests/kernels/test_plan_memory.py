@@ -47,7 +47,7 @@ PLANS = {
     "attention": replace(HOST, keep=RESULTS[:1], logits_once=True, tables="memory"),
     "the last layers near": replace(HOST, keep=RESULTS[:1], logits_once=True, tables="memory", near=3),
     "beside the group before": replace(HOST, keep=("attention", "up", "gate"), beside=True, logits_once=True),
-    "projections": replace(HOST, keep=RESULTS[:5], logits_once=True),
+    "projections": replace(HOST, keep=RESULTS[:3], logits_once=True),
     "all products, on the card": replace(HOST, keep=RESULTS, inputs="memory", sums="memory"),
     "whole tables": replace(HOST, cuts=Cuts(512, 0), logits_once=True),
     "caches": replace(HOST, recompute=False, sums="memory"),
@@ -129,7 +129,7 @@ def test_what_is_chosen_fits(name: str, gibibytes: float) -> None:
 
 def test_what_the_head_holds_of_sums_that_come_and_go_is_counted() -> None:
     plan = Plan(
-        True, group=2, recompute=True, keep=("attention", "mid", "q", "k", "v"), near=1, cuts=Cuts(128, 512, 1),
+        True, group=2, recompute=True, keep=("attention", "mid", "heads"), near=1, cuts=Cuts(128, 512, 1),
         params="host", sums="host", inputs="host",
     )  # fmt: skip
     found, need = peaks(WIDE, plan), piece_bytes(WIDE, plan, True)

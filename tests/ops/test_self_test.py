@@ -18,7 +18,17 @@ from auditkit.numerics.product import LaterRows
 from tests.ops import float_env
 
 # What computes nothing: moves between host and device, and digests of pieces, made of block_nodes.
-NO_OPS = {"name", "waiting_terms", "place", "bring", "host", "TensorDigest", "read_digests", "join_sums"}
+NO_OPS = {
+    "name",
+    "waiting_terms",
+    "place",
+    "bring",
+    "host",
+    "TensorDigest",
+    "read_digests",
+    "join_sums",
+    "attention_heads",
+}
 OPS = sorted(set(reference.__all__) - NO_OPS)
 
 
