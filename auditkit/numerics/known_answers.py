@@ -16,9 +16,9 @@ from auditkit.formats.digest import Digest, content_digest
 from auditkit.formats.recipe import ScheduleConfig
 from auditkit.numerics import operand_answers
 from auditkit.numerics.answers import digest_of, right
-from auditkit.numerics.arrays import F32, I64
+from auditkit.numerics.arrays import I64
 from auditkit.numerics.exact_sum import GRADIENT_UNIT, LOSS_UNIT, SOFTMAX_UNIT
-from auditkit.numerics.known_inputs import SEED, floats, rows
+from auditkit.numerics.known_inputs import SEED, attention_inputs, floats, rows
 from auditkit.numerics.nonfinite import NonFinite
 from auditkit.numerics.normal import normal
 from auditkit.numerics.operand_answers import BITS, EPS, Outputs, Place
@@ -191,21 +191,9 @@ def _rope_backward(ops: Any, place: Place) -> Outputs:
     yield ops.rope_backward(place(rows(8)), ops.rope_table(8, 8, 10_000.0))
 
 
-@functools.cache
-def _attention_inputs() -> tuple[F32, F32, F32, F32]:
-    """q, k, v, dout: four query heads over two key heads; value and gradient rows of very different size."""
-    q, k = floats(17, 2, 4, 9, 6), floats(18, 2, 2, 9, 6)
-    v, dout = floats(19, 2, 2, 9, 6).copy(), floats(20, 2, 4, 9, 6).copy()
-    v[0, 0] = floats(21, 9, 6, low=-149, high=-100)
-    v[0, 1, 2:5] = floats(22, 3, 6, low=60, high=80)
-    v[1, 0, 4] = 0.0
-    dout[0, 1] = floats(23, 9, 6, low=-149, high=-80)
-    return q, k, v, dout
-
-
 @_probe
 def _attention_forward(ops: Any, place: Place) -> Outputs:
-    q, k, v, _ = (place(a) for a in _attention_inputs())
+    q, k, v, _ = (place(a) for a in attention_inputs())
     for bits in BITS:
         for window in (0, 3):
             yield ops.attention_forward(q, k, v, window=window, bits=bits)[0]
@@ -213,7 +201,7 @@ def _attention_forward(ops: Any, place: Place) -> Outputs:
 
 @_probe
 def _attention_backward(ops: Any, place: Place) -> Outputs:
-    q, k, v, dout = (place(a) for a in _attention_inputs())
+    q, k, v, dout = (place(a) for a in attention_inputs())
     for bits in BITS:
         for window in (0, 3):
             yield from ops.attention_backward(dout, ops.attention_forward(q, k, v, window=window, bits=bits)[1])
@@ -221,7 +209,7 @@ def _attention_backward(ops: Any, place: Place) -> Outputs:
 
 @_probe
 def _attention_again(ops: Any, place: Place) -> Outputs:
-    q, k, v, dout = (place(a) for a in _attention_inputs())
+    q, k, v, dout = (place(a) for a in attention_inputs())
     for bits in BITS:
         for window in (0, 3):
             cache = ops.attention_forward(q, k, v, window=window, bits=bits)[1]
@@ -232,7 +220,7 @@ def _attention_again(ops: Any, place: Place) -> Outputs:
 
 @_probe
 def _attention_restored(ops: Any, place: Place) -> Outputs:
-    q, k, v, dout = (place(a) for a in _attention_inputs())
+    q, k, v, dout = (place(a) for a in attention_inputs())
     for bits in BITS:
         for window in (0, 3):
             cache = ops.attention_forward(q, k, v, window=window, bits=bits)[1]

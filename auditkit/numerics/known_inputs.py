@@ -40,3 +40,15 @@ def rows(width: int) -> F32:
     made[5], made[6], made[7] = 0.0, -0.0, 0.7
     made.flags.writeable = False
     return made
+
+
+@functools.cache
+def attention_inputs() -> tuple[F32, F32, F32, F32]:
+    """q, k, v, dout: four query heads over two key heads; value and gradient rows of very different size."""
+    q, k = floats(17, 2, 4, 9, 6), floats(18, 2, 2, 9, 6)
+    v, dout = floats(19, 2, 2, 9, 6).copy(), floats(20, 2, 4, 9, 6).copy()
+    v[0, 0] = floats(21, 9, 6, low=-149, high=-100)
+    v[0, 1, 2:5] = floats(22, 3, 6, low=60, high=80)
+    v[1, 0, 4] = 0.0
+    dout[0, 1] = floats(23, 9, 6, low=-149, high=-80)
+    return q, k, v, dout
