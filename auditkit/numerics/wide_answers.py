@@ -133,6 +133,9 @@ def _attention(ops: Any, place: Place) -> Outputs:
             kept = cache.out, cache.row_max, cache.row_sum
             again, made = ops.attention_again(q, k, v, kept, window=window, bits=bits)
             yield from (out, again, *ops.attention_backward(dout, made))
+            heads, shape, keys = ops.attention_heads(q, k, v, cache), tuple(q.shape), int(k.shape[1])
+            again, made = ops.attention_restored(heads, kept, shape, keys, window=window, bits=bits)
+            yield from (again, *ops.attention_backward(dout, made))
 
 
 def _cross_entropy(ops: Any, place: Place) -> Outputs:
