@@ -23,8 +23,10 @@ pytestmark = EMULATOR_MARKS
 SUMS = {f"attention_backward_{name}" for name in ("scan", "query", "share", "slope")}
 
 
-def check(device: Any, shape: tuple[int, ...], given: tuple[Any, ...], bad: int = 0) -> None:
-    """dq, dk and dv of q, k, v and dout have the reference's words. bad: the status that is expected."""
+def check(device: Any, shape: tuple[int, ...], given: tuple[Any, ...], bad: int = 0, *, restored: bool = False) -> None:
+    """dq, dk and dv of q, k, v and dout have the reference's words. bad: the status that is expected. restored: what
+    the backward pass reads was in main memory since the forward pass.
+    """
     q, k, v, dout = given
     window = shape[5]
     expected, cache = reference.attention_forward(q, k, v, window=window, bits=14)
@@ -33,6 +35,10 @@ def check(device: Any, shape: tuple[int, ...], given: tuple[Any, ...], bad: int 
         up = [device.upload(array) for array in (q, k, v)]
         out, held = kernels.attention_forward(device, status, *up, window=window, bits=14)
         assert_same_bits(device.download(out), expected)
+        if restored:
+            heads = [device.upload(device.download(array)) for array in kernels.attention_heads(held)]
+            kept = held.out, held.row_max, held.row_sum
+            out, held = kernels.attention_restored(heads, kept, q.shape, k.shape[1], window=window, bits=14)
         found = kernels.attention_backward(device, status, device.upload(dout), held)
         assert device.download(status)[0] == bad
         if not bad:
@@ -59,6 +65,11 @@ def test_shapes(shape: tuple[int, ...]) -> None:
     names = {kernel for op, kernel in device.launches if op == fused.SOURCE}
     prepare = {"attention_backward_keys", "attention_backward_queries", "attention_backward_tops"}
     assert names - prepare == SUMS and names > prepare
+
+
+@pytest.mark.parametrize("shape", [SHAPES[3], SHAPES[5], (2, 4, 2, 70, 128, 0)], ids=str)
+def test_operands_that_were_in_main_memory(shape: tuple[int, ...]) -> None:
+    check(EmulatedDevice(), shape, inputs(shape, "normal", 8), restored=True)
 
 
 @pytest.mark.parametrize("kind", ["normal", "peaked", "exponents", "subnormal", "zeros"])
