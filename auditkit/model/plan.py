@@ -82,8 +82,10 @@ class Plan:
         return self.most_kept if self.with_more(layer + 1, layers) > self.with_more(layer, layers) else self.keep
 
     def with_more(self, count: int, layers: int) -> int:
-        """Of the first `count` layers of so many those of which more is kept."""
-        return count * min(self.more_layers, layers) // layers
+        """Of the first `count` layers of so many those of which more is kept: the last one only if all are, for what is
+        kept of it comes back beside the head, where there is least room.
+        """
+        return -(-count * min(self.more_layers, layers) // layers)
 
     @property
     def most_kept(self) -> tuple[str, ...]:

@@ -190,6 +190,8 @@ def _stages(sizes: Sizes, plan: Plan, rows: int) -> dict[str, int]:
     layer += entering + (bring * sizes.table if plan.beside else 0)
     kept = waiting_inputs(recipe, plan) // 2 if plan.inputs == "host" else 0  # of a layer, of one micro-batch
     layer += 4 * kept  # two on their way there, two back
+    layers = recipe.model.num_layers
+    last = min(kept, x + sizes.results(plan.keep_of(layers - 1, layers)))  # of the last one, back beside the head
     if once:
         here = sizes.sum_bytes * sizes.table if plan.table_sums != "memory" else 0
         logits = sizes.logits_once(tokens, rows) + here
@@ -199,7 +201,7 @@ def _stages(sizes: Sizes, plan: Plan, rows: int) -> dict[str, int]:
         tables = bring * sizes.table + sizes.columns(rows)
     return {
         "a layer": layer + (soon * sizes.table if once and not plan.beside else 0),
-        "the logits": both * soon * sizes.layer + logits + 5 * x + 3 * kept,
+        "the logits": both * soon * sizes.layer + logits + 5 * x + 2 * kept + last,
         "the tables": tables + of_tables + entering + 3 * x + 3 * kept,
         "the update": (0 if cuda else bring) * sizes.table + _update(sizes, rows),
     }
