@@ -188,7 +188,8 @@ GLOBAL void __launch_bounds__(CHUNKS, 8) add_hashed(const u64* __restrict__ tabl
     i64 buffer = buffer_of(first, n, blockIdx.x);
     Terms tensor = {(const float*)table[n + buffer], (const i64*)table[2 * n + buffer], (const i64*)table[3 * n + buffer],
                     (i64*)table[4 * n + buffer], (i64)table[buffer]};
-    u64 begin = (blockIdx.x - first[buffer] + table[5 * n + buffer]) * CHUNKS, total = tensor.size ? (u64)(tensor.size - 1) / CHUNK_TERMS + 1 : 1;
+    u64 begin = (blockIdx.x - first[buffer] + table[5 * n + buffer]) * CHUNKS;
+    u64 total = tensor.size ? (u64)(tensor.size - 1) / CHUNK_TERMS + 1 : 1;
     u32 t = threadIdx.x, count = (u32)(total - begin < CHUNKS ? total - begin : CHUNKS), cv[8];
     i64 left = tensor.size - (i64)(begin + t) * CHUNK_TERMS;
     i32 size = (i32)(left < CHUNK_TERMS ? left : CHUNK_TERMS);

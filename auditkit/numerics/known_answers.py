@@ -207,27 +207,32 @@ def _attention_backward(ops: Any, place: Place) -> Outputs:
             yield from ops.attention_backward(dout, ops.attention_forward(q, k, v, window=window, bits=bits)[1])
 
 
-@_probe
-def _attention_again(ops: Any, place: Place) -> Outputs:
+def _made_again(ops: Any, place: Place, make: Callable[..., Any]) -> Outputs:
+    """An attention whose cache is made again by make(q, k, v, cache, kept, window=, bits=)."""
     q, k, v, dout = (place(a) for a in attention_inputs())
     for bits in BITS:
         for window in (0, 3):
             cache = ops.attention_forward(q, k, v, window=window, bits=bits)[1]
             kept = cache.out, cache.row_max, cache.row_sum
-            out, made = ops.attention_again(q, k, v, kept, window=window, bits=bits)
+            out, made = make(q, k, v, cache, kept, window=window, bits=bits)
             yield from (out, *ops.attention_backward(dout, made))
 
 
 @_probe
+def _attention_again(ops: Any, place: Place) -> Outputs:
+    def make(q: Any, k: Any, v: Any, _: Any, kept: Any, **options: int) -> Any:
+        return ops.attention_again(q, k, v, kept, **options)
+
+    yield from _made_again(ops, place, make)
+
+
+@_probe
 def _attention_restored(ops: Any, place: Place) -> Outputs:
-    q, k, v, dout = (place(a) for a in attention_inputs())
-    for bits in BITS:
-        for window in (0, 3):
-            cache = ops.attention_forward(q, k, v, window=window, bits=bits)[1]
-            heads, kept = ops.attention_heads(q, k, v, cache), (cache.out, cache.row_max, cache.row_sum)
-            shape, keys = tuple(q.shape), int(k.shape[1])
-            out, made = ops.attention_restored(heads, kept, shape, keys, window=window, bits=bits)
-            yield from (out, *ops.attention_backward(dout, made))
+    def make(q: Any, k: Any, v: Any, cache: Any, kept: Any, **options: int) -> Any:
+        heads = ops.attention_heads(q, k, v, cache)
+        return ops.attention_restored(heads, kept, tuple(q.shape), int(k.shape[1]), **options)
+
+    yield from _made_again(ops, place, make)
 
 
 @_probe

@@ -124,7 +124,7 @@ def attention_again(
 
 
 def attention_heads(q: F32, k: F32, v: F32, cache: AttentionCache | F32AttentionCache) -> list[F32]:  # noqa: ARG001
-    """What is to be kept of the inputs of an attention, for `attention_restored`: here these themselves."""
+    """What is to be kept of the inputs of an attention, for `attention_restored`: here these, float32, themselves."""
     return [q, k, v]
 
 

@@ -58,59 +58,22 @@ def check(backend: Planned, recipe: Recipe) -> None:
     assert document(backend.host(state), recipe) == document(want_state, recipe)
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [
-        Plan(True, group=2, recompute=True, cuts=Cuts(4, 0, 1), params="disk", sums="disk", inputs="host"),
-        Plan(True, cuts=Cuts(0, 20), params="host"),
-        Plan(
-            True,
-            group=2,
-            recompute=True,
-            keep=RESULTS[:1],
-            logits_once=True,
-            cuts=Cuts(4, 20),
-            params="host",
-            sums="host",
-            tables="memory",
-            inputs="host",
-        ),
-        Plan(
-            True,
-            group=3,
-            recompute=True,
-            keep=RESULTS[:3],
-            logits_once=True,
-            near=1,
-            cuts=Cuts(4, 20, 1),
-            params="host",
-            sums="host",
-            inputs="host",
-        ),
-        Plan(
-            True,
-            group=1,
-            recompute=True,
-            keep=RESULTS[:3],
-            more=RESULTS[3:4],
-            more_layers=1,
-            beside=True,
-            logits_once=True,
-            cuts=Cuts(4, 20),
-            params="host",
-            sums="host",
-            tables="memory",
-            inputs="host",
-        ),
-    ],
-    ids=[
-        "on the disk",
-        "on the device",
-        "attention in main memory",
-        "projections, the last layer's on the device",
-        "beside",
-    ],
-)
+HOST = Plan(
+    True, group=2, recompute=True, keep=RESULTS[:1], logits_once=True, cuts=Cuts(4, 20), params="host", sums="host",
+    inputs="host",
+)  # fmt: skip
+PLANS = {
+    "on the disk": Plan(True, group=2, recompute=True, cuts=Cuts(4, 0, 1), params="disk", sums="disk", inputs="host"),
+    "on the device": Plan(True, cuts=Cuts(0, 20), params="host"),
+    "attention in main memory": replace(HOST, tables="memory"),
+    "heads, the last layer's on the device": replace(HOST, group=3, keep=RESULTS[:3], near=1, cuts=Cuts(4, 20, 1)),
+    "beside": replace(
+        HOST, group=1, keep=RESULTS[:3], more=RESULTS[3:4], more_layers=1, beside=True, tables="memory"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_two_steps_equal_the_reference(device: Any, tmp_path: Path, plan: Plan) -> None:
     check(planned(device, SMALL, Layout(plan, piece_bytes(SMALL, plan, True)), tmp_path), SMALL)
     assert not [path for path in (tmp_path / "spill").rglob("*") if path.is_file()]
